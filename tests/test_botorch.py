@@ -157,8 +157,7 @@ def test_pending_points_count_as_points_of_the_batch():
     model = LatentModel(fitted())
     sampler = SobolQMCNormalSampler(torch.Size([64]), seed=0)
     pending = torch.tensor([[0.3, 0.2]], dtype=torch.float64)
-    both = torch.cat([X[:1, :1], pending[None]], -2)
-    expected = qLogExpectedImprovement(model, best_f=0.5, sampler=sampler)(both)
+    expected = qLogExpectedImprovement(model, best_f=0.5, sampler=sampler)(torch.cat([X[:1, :1], pending[None]], -2))
     torch.testing.assert_close(qLogExpectedImprovement(model, 0.5, sampler, X_pending=pending)(X[:1, :1]), expected)
 
 

@@ -232,8 +232,7 @@ def test_gradients_at_a_pole_and_of_counts():
     X, y = places(80), np.arange(80) % 2
     options = {"optimizer": None, "n_inducing": 10, "random_state": 0}
     model = quietly(GPClassifier(2.0 * Sphere(RBF(0.7)), **options), X, y)
-    poles = np.array([[90.0, 10.0], [-90.0, 70.0]])
-    by_x = model.predict_latent(poles, return_grad=True)[2:]
+    by_x = model.predict_latent(np.array([[90.0, 10.0], [-90.0, 70.0]]), return_grad=True)[2:]
     over = np.array([[90.0 - 1e-3, 190.0], [-90.0 + 1e-3, 250.0]])
     before = np.array([[90.0 - 1e-3, 10.0], [-90.0 + 1e-3, 70.0]])
     for found, beyond, here in zip(by_x, model.predict_latent(over), model.predict_latent(before), strict=True):

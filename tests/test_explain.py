@@ -43,8 +43,7 @@ def by_subsets(x, baseline, players):
     factorial = np.vectorize(math.factorial, otypes=[float])
     joined = factorial(np.maximum(size - 1, 0)) * factorial(p - size) / math.factorial(p)
     left = factorial(size) * factorial(np.maximum(p - 1 - size, 0)) / math.factorial(p)
-    weights = np.where(subsets, joined, -left).T
-    return rows, np.tile(weights, len(baseline)) / len(baseline)
+    return rows, np.tile(np.where(subsets, joined, -left).T, len(baseline)) / len(baseline)
 
 
 def assert_brute_force(found, i, model, x, baseline, players):

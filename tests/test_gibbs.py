@@ -140,8 +140,7 @@ def test_latent_draws_are_the_whitened_ones_and_agree_with_the_predictions(Z):
 def test_diagnostics_are_those_of_the_log_likelihood_and_the_latent_values():
     model = small(n_samples=200, thin=2).fit(X, Y)
     f = model.sample_latent(X)
-    log_likelihood = log_expit(np.where(Y == 1, 1.0, -1.0) * f).sum(axis=2, keepdims=True)
-    watched = np.concatenate([log_likelihood, f], axis=2)
+    watched = np.concatenate([log_expit(np.where(Y == 1, 1.0, -1.0) * f).sum(axis=2, keepdims=True), f], axis=2)
     assert model.r_hat_ == pytest.approx(split_r_hat(watched).max(), rel=1e-9)
     assert model.ess_ == pytest.approx(effective_sample_size(watched).min(), rel=1e-6)
 

@@ -36,6 +36,13 @@ def test_names_of_groups_do_not_matter():
     assert numbered.held_out_score_ == named.held_out_score_
 
 
+def test_a_single_held_out_group_decides_without_a_standard_error():
+    X = np.random.default_rng(0).uniform(-3.0, 3.0, (2000, 2))
+    y = np.sin(6.0 * np.hypot(*X.T)) > 0.0
+    model = quietly(GPClassifier(n_inducing=16, random_state=0), X, y, groups=np.arange(2000) % 4)
+    assert model.n_neighbors_ > 0
+
+
 def steps():
     """Rules on single features, for which the bound prefers AxisMatern, and rows of 60 groups."""
     rng = np.random.default_rng(0)

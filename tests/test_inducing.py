@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.special import expit
 from scipy.stats import chisquare
 from sklearn.datasets import make_blobs
 from sklearn.gaussian_process.kernels import RBF, DotProduct, Matern
@@ -195,6 +196,15 @@ def test_a_simple_function_of_few_rows_is_learned_once():
     X = np.random.default_rng(0).normal(size=(300, 3))
     model = quietly(GPClassifier(C(4.0) * RBF([1.0, 1.0]), random_state=0), X[:, :2], X[:, 0] + 0.5 * X[:, 2] > 0.0)
     assert not any("learning again" in text for text in model.decisions_)
+
+
+def test_a_fine_pattern_beside_a_trend_is_learned():
+    """Few points learn the trend alone; its bound is large, but says nothing of what is left."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3.0, 3.0, (1900, 2))
+    f = 0.6 * X[:, 0] + 3.0 * np.sin(6.0 * np.hypot(*X.T))
+    model = quietly(GPClassifier(C() * RBF([1.0, 1.0]), random_state=0), X, rng.random(1900) < expit(f))
+    assert model.elbo_ > -1000.0
 
 
 def test_a_function_that_few_points_cannot_represent_is_learned_with_more(tuned):

@@ -108,8 +108,7 @@ def test_close_pairs_among_distant_rows(kernel, scale):
     """Expanded squares lose eps times the squared norm in length scales, 1e-10 before differences are formed."""
     rows = X * scale
     near = np.vstack([rows[:8] + np.array([0.5, -0.5, 0.5]), rows[8:100]])
-    spread = np.sum((np.ptp(rows, axis=0) / 0.7) ** 2)
-    assert_equals_scikit_learn(kernel, rows, near, rtol=1e-13 + EPS * spread)
+    assert_equals_scikit_learn(kernel, rows, near, rtol=1e-13 + EPS * np.sum((np.ptp(rows, axis=0) / 0.7) ** 2))
 
 
 @every_stationary

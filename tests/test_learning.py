@@ -42,8 +42,7 @@ def test_a_later_subset_takes_at_most_three_times_as_long_as_the_stages_before()
     most = int(decision.split("at most ")[1].split()[0])
     assert 4 <= most < 30
     assert most * 3000 <= 3.0 * 30 * 10 * 200
-    alone = quietly(clone(model).set_params(subset_sizes=None), X, y)
-    assert not told(alone, "the stages before")
+    assert not told(quietly(clone(model).set_params(subset_sizes=None), X, y), "the stages before")
     assert model.n_iter_ <= 30 * 10 + most
     # The user's limit is lower than the least that such a stage has.
     few = quietly(clone(model).set_params(subset_sizes=[50, 3000], max_iter=2), X, y)
@@ -147,8 +146,7 @@ def test_separable_classes_are_learned_up_to_the_bound_of_the_variance():
 
 def test_constant_features_keep_their_length_scale_and_do_not_matter():
     X, y = moons(150)
-    with_constant = np.column_stack([X, np.full(150, 7.0)])
-    model = fit(with_constant, y, ConstantKernel(2.0) * RBF([1.0, 0.8, 1.7]), n_inducing=15)
+    model = fit(np.column_stack([X, np.full(150, 7.0)]), y, ConstantKernel(2.0) * RBF([1.0, 0.8, 1.7]), n_inducing=15)
     without = fit(X, y, ConstantKernel(2.0) * RBF([1.0, 0.8]), n_inducing=15)
     assert model.kernel_.k2.length_scale[2] == pytest.approx(1.7, rel=1e-5)
     assert not np.allclose(model.kernel_.k2.length_scale[:2], [1.0, 0.8], rtol=1e-3)
@@ -188,8 +186,7 @@ def test_classes_that_depend_on_features_of_their_own_have_kernels_of_their_own(
     assert len(separate.kernel_) == 3
     assert separate.inducing_points_.shape == (3, 30, 3)
     # Each class's own feature has the shortest length scale.
-    scales = np.array([kernel.k2.length_scale for kernel in separate.kernel_])
-    assert np.argmin(scales, axis=1).tolist() == [0, 1, 2]
+    assert np.argmin(np.array([kernel.k2.length_scale for kernel in separate.kernel_]), axis=1).tolist() == [0, 1, 2]
     assert shared.share_ == "kernel"
     assert separate.elbo_ > shared.elbo_ + 50.0
     new, labels = (part[1200:] for part in own_features(3000))

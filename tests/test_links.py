@@ -185,8 +185,7 @@ def test_links_of_two_classes_are_those_of_their_difference(name):
 def test_logistic_softmax_without_variance_is_its_formula():
     m = np.array([[0.0, 1.0, -3.0], [30.0, 2.0, -30.0], [-900.0, -905.0, -920.0]])
     value = logistic_softmax(m, np.zeros((3, 3)))
-    expected = [LOG_LIKELIHOODS["logistic-softmax"](m.T, c) for c in range(3)]
-    assert_probabilities(value, np.exp(expected).T, 1e-7)
+    assert_probabilities(value, np.exp([LOG_LIKELIHOODS["logistic-softmax"](m.T, c) for c in range(3)]).T, 1e-7)
 
 
 def test_logistic_softmax_far_below_zero_is_softmax():

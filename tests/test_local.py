@@ -286,8 +286,7 @@ def test_scores_and_sites_of_several_classes_are_expectations_over_the_latent_va
     site, n = record_of("softmax", "exact").site(4), p.shape[2]
 
     def agrees(found, samples, nodes_error):
-        error = samples.std(axis=-1) / np.sqrt(n)
-        return np.all(np.abs(found - samples.mean(axis=-1)) < 4.0 * error + nodes_error)
+        return np.all(np.abs(found - samples.mean(axis=-1)) < 4.0 * samples.std(axis=-1) / np.sqrt(n) + nodes_error)
 
     scores, _ = site.record.cavity.scores(site, mean, variance, y)
     assert agrees(np.exp(scores), p[y.astype(int), np.arange(5)], 5e-3)

@@ -103,8 +103,7 @@ def test_the_bound_is_found_when_it_is_asked_for(tmp_path):
     model = small(X, y, mean=0.5)
     before = reloaded(model, tmp_path)
     params = {"optimizer": None, "inducing_points": model.inducing_points_, "n_neighbors": 0, "mean": 0.5}
-    without = quietly(GPClassifier(model.kernel_, **params, tol=1e-9), X, y)
-    assert_allclose(model.elbo_, without.elbo_, rtol=1e-4)
+    assert_allclose(model.elbo_, quietly(GPClassifier(model.kernel_, **params, tol=1e-9), X, y).elbo_, rtol=1e-4)
     assert_allclose(model.elbo(X, y), model.elbo_, rtol=1e-9)
     assert model.bound_gap() == 0.0
     assert clone_of(model).elbo_ == reloaded(model, tmp_path).elbo_ == model.elbo_

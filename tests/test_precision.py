@@ -33,8 +33,7 @@ def test_one_pass_differs_from_that_of_rounded_rows_by_rounding_alone(likelihood
     m = A.shape[2]
     w, R_inverse = q.w.reshape(-1, m), q.Rinv.reshape(-1, m, m)
     # Dense solves and ours can round to neighbouring numbers: that is one more rounding.
-    size = np.einsum("cnm,cm->cn", np.abs(A), np.abs(w))
-    assert np.all(np.abs(mean - np.einsum("cnm,cm->cn", A, w)) <= EPS * size)
+    assert np.all(np.abs(mean - np.einsum("cnm,cm->cn", A, w)) <= EPS * np.einsum("cnm,cm->cn", np.abs(A), np.abs(w)))
     k, a = np.array([latent.spec.kernel.diag(problem.X) for latent in problem.latents()]), np.sum(A**2, axis=2)
     expected = np.maximum(k - a, 0.0) + np.sum(np.einsum("cnm,ckm->cnk", A, R_inverse) ** 2, axis=2)
     assert np.all(np.abs(variance - expected) <= 20 * EPS * (k + a))

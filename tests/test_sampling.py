@@ -179,8 +179,7 @@ def test_steps_are_those_of_metropolis_and_hastings(kernel, m, full):
     # Of the exact bound's sites at its posterior.
     params = {"optimizer": None, "n_neighbors": 0, "feature_transform": None, "random_state": 0}
     fitted = GPClassifier(kernel, inducing_points="all" if full else Z, **params).fit(X, model.y)
-    sites = evaluate_one(build("logit", "exact", 2), *fitted.predict_latent(X), model.y)[1:]
-    proposals = Conditional(model, *sites)
+    proposals = Conditional(model, *evaluate_one(build("logit", "exact", 2), *fitted.predict_latent(X), model.y)[1:])
     random = np.random.default_rng(5)
     z, e = 2.0 * random.normal(size=model.A.shape[1]), np.sqrt(model.residual) * random.normal(size=7)
     Z, F, accepted = proposals.steps(z[:, None], (model.A @ z + e)[:, None], 200, np.random.default_rng(6))

@@ -71,11 +71,12 @@ class Scores:
     def above(self, other: Scores, nats: float = 0.0, is_costlier: bool = False) -> Rise:
         """Whether these scores are higher by more than ``nats`` a row; negative ``nats`` allow a fall.
 
-        Those of a costlier model must be higher by ``LEAST_GAIN`` and by a standard error, too.
+        Those of a costlier model must be higher by the larger of ``LEAST_GAIN`` and a standard error besides.
         """
         gains = self - other
         if is_costlier:
-            nats += max(gains.error, LEAST_GAIN)
+            # A single group has no standard error.
+            nats += float(np.fmax(gains.error, LEAST_GAIN))
         if nats < 0.0:
             return gains.mean > nats, f"{gains.words}; it must not fall by more than {-nats:.2g}", ""
         return gains.mean > nats, gains.words, f"it must rise by more than {nats:.2g}" if nats else "it must rise"
@@ -83,8 +84,8 @@ class Scores:
     @property
     def words(self) -> str:
         """These differences as a sentence."""
-        rows = f"The mean log probability of {len(self.values)} {self.rows}"
-        return f"{rows} changes by {self.mean:+.3g} +- {self.error:.2g} nats"
+        rows, error = f"The mean log probability of {len(self.values)} {self.rows}", f" +- {self.error:.2g}"
+        return f"{rows} changes by {self.mean:+.3g}{error.replace(' +- nan', '')} nats"
 
 
 def joined(scores: Sequence[Scores]) -> Scores:

@@ -52,17 +52,18 @@ ROWS_OF_MORE = 1000
 MOST_WORK = 3.0
 # To save time, mini-batches start from the posterior of this many rows, whose weights are raised to stand for all rows.
 ROWS_BEFORE_BATCHES = 1000
-# Learning with few points has found next to nothing if the divergence of the posterior from the prior is at most this
-# many nats, and the bound at most as many above the log likelihood of the class frequencies. For random labels, and for
-# functions that 32 points cannot represent, these are 1 to 3 nats and about 0. Simple functions with few rows have a
-# small divergence, too, but a large bound. For diabetes-pima and german-numer, whose signals are weak, the divergence
-# is 25 and 45 nats.
+# If the divergence of the posterior from the prior is at most this many nats, learning with few points has found next
+# to nothing. It is 1 to 3 nats for random labels, and for functions that 32 points cannot represent. For diabetes-pima
+# and german-numer, whose signals are weak, it is 25 and 45 nats. With fewer than ROWS_OF_MORE rows the divergence of
+# simple functions is small, too, so the bound must also be within this many nats of the log likelihood of the class
+# frequencies. (With more rows a bound far above it may be that of a trend alone, which hides a finer pattern.)
 NOTHING_LEARNED = 10.0
 # In a trial of more points, posteriors are fitted to within this share of the gain that the trial requires, so that
 # the rest changes few decisions.
 TRIAL_SHARE = 0.1
-# A stage before the last one has at most GROWING_ITERATIONS iterations, as the next goes on from there; a stage whose
-# work is limited has at least MIN_ITERATIONS, as fewer would save little beside its first posterior.
+# A stage before the last one has at most GROWING_ITERATIONS iterations, as the next goes on from there, and at most
+# GROWTH times as many as the last, which then take no longer. A stage whose work is limited has at least
+# MIN_ITERATIONS, as fewer would save little beside its first posterior.
 GROWING_ITERATIONS, MIN_ITERATIONS = 30, 4
 
 
@@ -100,9 +101,8 @@ class Learner:
         # Without an optimizer kernel and inducing points stay, and only posteriors are fitted.
         self.optimize = None if config.optimizer is None else SCHEMES[config.optimizer]
         # Options of the last stage, and of those before.
-        self.options = fit.options(start.length_scale_prior)
-        most = min(GROWING_ITERATIONS, self.options.max_iter)
-        self.growing = replace(self.options, tol=SUBSET_LOOSENING * config.tol, max_iter=most)
+        self.options, most = fit.options(start.length_scale_prior), min(GROWING_ITERATIONS, GROWTH * config.max_iter)
+        self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol, max_iter=most)
         # Each better posterior of a stage is the run's.
         self.reached: Callable[[KernelPosterior, Site], None] = fit.run.update
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
@@ -199,7 +199,7 @@ class Learner:
 
     def _scored(self, part: Fit, splits: list[Split], start: Candidate) -> tuple[Point[KernelPosterior], Scores]:
         """The result of ITERATIONS_OF_CANDIDATES iterations, and its scores of rows that it has not seen."""
-        options = replace(self.growing, max_iter=ITERATIONS_OF_CANDIDATES)
+        options = replace(self.early, max_iter=ITERATIONS_OF_CANDIDATES)
         self.history.begin("learning", n_rows=part.source.n_rows, n_inducing=start.prior.n_inducing)
         outcome = self.optimized(part, start, options)
         self.n_iter += outcome.n_iter
@@ -224,7 +224,7 @@ class Learner:
         sizes = [size for size in self.sizes(prior) if size > rows_done]
         if rows_done and self.optimize is None:
             return []
-        return [(size, self.growing) for size in sizes[:-1]] + [(size, self.options) for size in sizes[-1:]]
+        return [(size, self.early) for size in sizes[:-1]] + [(size, self.options) for size in sizes[-1:]]
 
     def _growing(self, prior: KernelPrior) -> tuple[int, Options]:
         """Number of rows and options of a stage while the number of points may still grow."""
@@ -233,7 +233,7 @@ class Learner:
             size = min(self.fit.source.n_rows, LAST_ROWS, first_rows(self.fit, prior.n_inducing))
         if not self._plan(prior, size):
             return size, self.options
-        return size, self.growing
+        return size, replace(self.early, max_iter=min(GROWING_ITERATIONS, self.options.max_iter))
 
     def optimized(self, part: Fit, candidate: Candidate, options: Options) -> Outcome:
         """Run the optimizer, if there is one, on some rows, starting from the candidate's posterior."""
@@ -284,9 +284,9 @@ class Learner:
         If a function changes over distances too short for few points, learning with these lets the variance fall to
         nothing, and under that kernel no further points would raise the bound.
         """
-        point, part = outcome.point, self.part(size)
-        learned, n_few = max(point.q.kl, point.elbo - of_frequencies(part.training)), point.q.prior.n_inducing
-        if self.optimize is None or learned > NOTHING_LEARNED:
+        point, part, n_few = outcome.point, self.part(size), outcome.point.q.prior.n_inducing
+        shows = size < ROWS_OF_MORE and point.elbo > of_frequencies(part.training) + NOTHING_LEARNED
+        if self.optimize is None or point.q.kl > NOTHING_LEARNED or shows:
             return None
         n_more = min(start.grow_to, max(2 * n_few, MOST_ALL_ROWS)) - start.prior.n_inducing
         larger = with_more_points(start.prior, part.source.rows, n_more, self.random_state)
@@ -294,7 +294,8 @@ class Learner:
             return None
         # Its posteriors are not reported before it is accepted.
         with during(f"learning again with {larger.n_inducing} inducing points"):
-            restarted = self.optimized(part, start.under(larger), self._growing(larger)[1])
+            options = replace(self.early, max_iter=ITERATIONS_OF_CANDIDATES)
+            restarted = self.optimized(part, start.under(larger), options)
         self.n_iter += restarted.n_iter
         option = f"learning again from the first kernel with {larger.n_inducing} inducing points"
         if not accept(rise_by_points(point, restarted.point), option, self.history):

@@ -169,12 +169,12 @@ def _task(fit: Fit, first: Candidate) -> Task | None:
 
 
 def _repeated(fit: Fit, scores: Scores) -> float:
-    """What neighbours gain with new rows that repeat training rows, as a negative change of the mean score.
+    """By how much the mean score may fall with neighbours, a negative number, or 0 without copies.
 
     New rows repeat training rows as often as these repeat each other, but no copies are held out. Neighbours know the
-    labels of repeated rows, so they may lose on the other rows what they gain on these.
+    labels of repeated rows, so they may lose on the other rows what they gain on these: what repeated rows add to the
+    mean score if they are predicted as all others.
     """
-    # What repeated rows add to the mean score if they are predicted as all others.
     return fit.share_of_copies * scores.mean if fit.share_of_copies < MOST_REPEATED else 0.0
 
 

@@ -18,7 +18,7 @@ Made = TypeVar("Made")
 # Rows of a block. Their work is large against the (m, m) addition at the block's end, and the blocks of twenty thousand
 # rows still balance over many threads.
 BLOCK_ROWS = 1152
-# So few blocks are equal and even in number, so that two threads end a pass at the same time.
+# So few blocks are about equal and even in number, so that two threads end a pass at about the same time.
 FEW_BLOCKS = 8
 # Bytes from which an array has pages of its own; smaller arrays share pages with others.
 LEAST_PAGES = 2**16

@@ -51,7 +51,7 @@ REFUSED = {
     "3 length scales but X has 2 features": lambda: fitted(RBF([1.0] * 3)),
     "scikit-learn kernel object": lambda: fitted("rbf"),
     "positive and finite": lambda: fitted(RBF(0.0)),
-    "length scales as a flat list; got": lambda: fitted(RBF(np.ones((2, 2)))),
+    "RBF must have a number or a flat list as length_scale; got": lambda: fitted(RBF(np.ones((2, 2)))),
     "n_restarts_optimizer needs finite bounds": lambda: fitted(UNBOUNDED, optimizer="profile", n_restarts_optimizer=1),
     "inducing points contain NaN": lambda: fitted(inducing_points=[[np.nan, 1.0]]),
     "numeric array": lambda: fitted(inducing_points=[["a", "b"]]),

@@ -112,7 +112,8 @@ def _check_parameter(kernel: Kernel, name: str, parameter: Hyperparameter) -> No
     if value.dtype.kind not in "iuf" or not np.all(np.isfinite(value) & (value >= least)):
         raise ValueError(f"{must_have} {name} positive and finite; got {value.tolist()!r}.")
     if value.ndim > 1 or value.size != parameter.n_elements:
-        raise ValueError(f"{must_have} one {name}, or length scales as a flat list; got {value.tolist()}.")
+        form = "a number or a flat list" if name == "length_scale" else "a number"
+        raise ValueError(f"{must_have} {form} as {name}; got {value.tolist()}.")
     if parameter.fixed:
         return
     bounds = np.asarray(parameter.bounds)
@@ -132,8 +133,7 @@ def _elementary(kernel: Kernel, prefix: str, parameters: PlacedParameters, featu
     own = [(each.name.removeprefix(prefix), each, place) for each, place in parameters if each.name.startswith(prefix)]
     for name, parameter, _ in own:
         _check_parameter(kernel, name, parameter)
-    theta = {name: place for name, parameter, place in own if not parameter.fixed}
-    leaf = Leaf(kernel, theta, features.places(kernel), family)
+    leaf = Leaf(kernel, {name: at for name, each, at in own if not each.fixed}, features.places(kernel), family)
     n_seen = np.count_nonzero(leaf.places >= 0)
     if isinstance(kernel, ExpSineSquared) and n_seen > 1:
         raise ValueError(

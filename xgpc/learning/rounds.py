@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -164,7 +164,7 @@ class LocalFit:
 
 
 # Fits are compared by the mean score of held-out rows, corrected for the parameters that were fitted to them.
-score = attrgetter("corrected.mean")
+score: Callable[[LocalFit], float] = attrgetter("corrected.mean")
 
 
 def nearer(spec: KernelSpec, X: np.ndarray, k: int, n_threads: int) -> KernelSpec:
@@ -228,10 +228,6 @@ def first_round(
     n_rows = sum(len(rows) for split in splits for rows in split)
     step = LEAST_ROUND if n_rows >= LEAST_ROUND * FEW_ROWS else 1
     trial = [(support[::step], held_out[::step]) for support, held_out in splits]
-    simpler = task.scores_without(without, trial)
-
-    def is_hopeless(local_fit: LocalFit) -> bool:
-        return simpler is not NO_SCORES and local_fit.loses_to(simpler)
 
     def start(spec: KernelSpec, splits: list[Split]) -> LocalFit:
         initial = prior.rebuilt([spec], prior.Z)
@@ -242,6 +238,10 @@ def first_round(
     k, n_iter = min(task.n_neighbors, len(X) - 1), min(max_iter, size_of_round(0, task.fit.n_latents)[1])
     if not k or not max_iter:
         return [start(prior.spec, splits)], splits, task.scores_without(without, splits)
+    simpler = task.scores_without(without, trial)
+
+    def is_hopeless(local_fit: LocalFit) -> bool:
+        return simpler is not NO_SCORES and local_fit.loses_to(simpler)
 
     def in_turns(fit: LocalFit, splits: list[Split], specs: list[KernelSpec]) -> list[LocalFit]:
         """Fit some kernels, each turn from the parameters of the one before; returns the best result of each."""

@@ -84,8 +84,8 @@ class Scores:
     @property
     def words(self) -> str:
         """These differences as a sentence."""
-        rows, error = f"The mean log probability of {len(self.values)} {self.rows}", f" +- {self.error:.2g}"
-        return f"{rows} changes by {self.mean:+.3g}{error.replace(' +- nan', '')} nats"
+        error = "" if np.isnan(self.error) else f" +- {self.error:.2g}"
+        return f"The mean log probability of {len(self.values)} {self.rows} changes by {self.mean:+.3g}{error} nats"
 
 
 def joined(scores: Sequence[Scores]) -> Scores:

@@ -55,8 +55,8 @@ ROWS_BEFORE_BATCHES = 1000
 # If the divergence of the posterior from the prior is at most this many nats, learning with few points has found next
 # to nothing. It is 1 to 3 nats for random labels, and for functions that 32 points cannot represent. For diabetes-pima
 # and german-numer, whose signals are weak, it is 25 and 45 nats. With fewer than ROWS_OF_MORE rows the divergence of
-# simple functions is small, too, so the bound must also be within this many nats of the log likelihood of the class
-# frequencies. (With more rows a bound far above it may be that of a trend alone, which hides a finer pattern.)
+# simple functions is small, too, so the bound must also be at most this many nats above the log likelihood of the
+# class frequencies. (With more rows a bound far above it may be that of a trend alone, which hides a finer pattern.)
 NOTHING_LEARNED = 10.0
 # In a trial of more points, posteriors are fitted to within this share of the gain that the trial requires, so that
 # the rest changes few decisions.
@@ -285,8 +285,8 @@ class Learner:
         nothing, and under that kernel no further points would raise the bound.
         """
         point, part, n_few = outcome.point, self.part(size), outcome.point.q.prior.n_inducing
-        shows = size < ROWS_OF_MORE and point.elbo > of_frequencies(part.training) + NOTHING_LEARNED
-        if self.optimize is None or point.q.kl > NOTHING_LEARNED or shows:
+        is_shown = size < ROWS_OF_MORE and point.elbo > of_frequencies(part.training) + NOTHING_LEARNED
+        if self.optimize is None or point.q.kl > NOTHING_LEARNED or is_shown:
             return None
         n_more = min(start.grow_to, max(2 * n_few, MOST_ALL_ROWS)) - start.prior.n_inducing
         larger = with_more_points(start.prior, part.source.rows, n_more, self.random_state)

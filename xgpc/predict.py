@@ -92,7 +92,8 @@ class PosteriorClassifier(Described):
 
     def _latent(self, X: MatrixLike, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (n,) or (C, n) of the latent functions at checked rows."""
-        TRUTH.check("corrected", corrected)
+        if corrected is not False:
+            TRUTH.check("corrected", corrected)
         if not corrected:
             return self._latent_at(X)
         correction = None if self._evidence is None else self._evidence.correction

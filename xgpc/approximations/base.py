@@ -194,7 +194,8 @@ def grouped(priors: Sequence[KernelPrior]) -> Any:
 
 def groups_of_latents(prior: KernelPrior, n_latents: int) -> tuple[Any, ...]:
     """The group of ``prior`` that each latent function belongs to."""
-    return prior.groups * n_latents if len(prior.groups) == 1 else prior.groups
+    groups = prior.groups
+    return groups * n_latents if len(groups) == 1 else groups
 
 
 def is_same_prior(first: KernelPrior, second: KernelPrior) -> bool:
@@ -305,11 +306,11 @@ class KernelPosterior(Value, PosteriorOperations):
         curved = float(np.vdot(sites.precision, sites.variance))
         return sites, curved, *self.prior.moments(block, sites.precision, sites.linear)
 
-    @property
+    @cached_property
     def n_latents(self) -> int:
         return len(self.eta[1])
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         return () if self.n_latents == 1 else (self.n_latents,)
 
@@ -333,9 +334,9 @@ class KernelPosterior(Value, PosteriorOperations):
         # Threads take as long to start and end as the prediction of some hundred rows.
         each = map if len(blocks) == 1 or is_small(n, predictor) else on_threads(n_jobs)
         with single_threaded_blas():
-            moments = zip(*each(predictor.block_marginals, blocks), strict=True)
-        mean, variance = (parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1) for parts in moments)
-        return mean.reshape(*shape, -1), variance.reshape(*shape, -1)
+            moments = np.concatenate(list(each(predictor.block_marginals, blocks)), axis=2)
+        mean, variance = moments.reshape(2, *shape, n)
+        return mean, variance
 
     @property
     def forms_by_group(self) -> list[tuple[KernelPrior, list[CovarianceForm]]]:

@@ -282,10 +282,11 @@ class FullPosterior(KernelPosterior):
     ) -> CompiledAscent | None:
         """For rows in one block, one latent function, and sites of positive precision that make a bound."""
         source, record, clock = training.source, site.record, training.executor.clock
-        is_one_block = isinstance(source, ArraySource) and len(source.blocks()) == 1
-        if not (is_one_block and record.has_quadratics and record.is_bound) or len(self.factors[0].N):
+        blocks = source.blocks() if isinstance(source, ArraySource) else []
+        is_compiled = len(blocks) == 1 and record.has_quadratics and record.is_bound
+        if not is_compiled or len(self.factors[0].N):
             return None
-        (block,), (group,), (factor,) = source.blocks(), self.groups, self.factors
+        (block,), (group,), (factor,) = blocks, self.prior.groups, self.factors
         of_rows = self.prior.places(block), site, safe_site, block.y, block.weight
         start = [self.precision, self.linear, self.variance, self.mean, self.alpha]
         clock.check()
@@ -293,7 +294,6 @@ class FullPosterior(KernelPosterior):
             vectors, H, half_log_det, log_likelihood, elbo, n_iter, converged = _engine.full_ascent(
                 group.K, group.noise, *of_rows, start, factor.H, factor.half_log_det, tol, max_iter, clock.has_passed
             )
-        clock.report()
         precision, linear, variance, mean, alpha, *target = vectors
         factors = FactorsOfM(H, factor.N, half_log_det)
         q = FullPosterior(self.prior, precision, linear, (factors,), variance, mean, alpha)
@@ -309,7 +309,9 @@ class FullPosterior(KernelPosterior):
             latents = slice(None) if len(groups) == 1 else slice(g, g + 1)
             factors = self.factors[latents]
             G = _engine.gradient_by_covariance(alphas[latents], [factor.H for factor in factors])
-            G += sum(0.5 * factor.N.T @ factor.N for factor in factors if len(factor.N))
+            for factor in factors:
+                if len(factor.N):
+                    G += 0.5 * factor.N.T @ factor.N
             total = group.gradient(training, G, -0.5 * np.sum(precisions[latents], axis=0))
             gradients.append(group.spec.gradient(group.core, KernelGradient.empty(group.core), total)[0])
         return np.concatenate(gradients), np.zeros(self.prior.Z.shape)

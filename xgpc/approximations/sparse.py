@@ -157,8 +157,9 @@ class InducingPrior(KernelPrior):
         """The rows whitened by each kernel, with scratch of this thread."""
         whitened = _engine.kept_rows(block.cache, self.key, n_latents)
         if whitened is None:
-            groups, X, m = self.groups, block.X, self.n_inducing
-            work = _engine.workspace(len(X), m, groups[0].core.n_features, n_latents)
+            groups, X = self.groups, block.X
+            m, d = groups[0].Z.shape
+            work = _engine.workspace(len(X), m, d, n_latents)
             caches = block.row_caches(self.key, len(groups), len(X) * m, groups[0].dtype)
             whitened = [WhitenedRows(g.core, X, g.Linv, cache, work) for g, cache in zip(groups, caches, strict=True)]
             # Sparse rows are dense for one pass at a time.

@@ -157,7 +157,7 @@ def steps_from(training: Training, point: Point[Q]) -> Callable[[float], Q | Non
     of the step, and the mean a Newton step with that precision.
     """
     q, site = point.q, point.site
-    end = coupled_end(training, point)
+    end = None if site.record.curvature is None else coupled_end(training, point)
     if end is not None:
         return partial(mean_step, q, end)  # type: ignore[return-value]
     if not site.record.is_damped:
@@ -172,12 +172,10 @@ def coupled_end(training: Training, point: Point[Q]) -> KernelPosterior | None:
 
     Separate unit steps of the classes cycle, and hardly move a common shift of all latent functions, where the
     likelihood has no curvature. The Newton step uses the coupled curvature of each row and conjugate gradients
-    preconditioned by the sites' precision: O(n C m) for each product, or O(C n^2) in a full Gaussian process. None for
-    augmented sites, which need no coupling, and if the sites' precision gives no proper posterior.
+    preconditioned by the sites' precision: O(n C m) for each product, or O(C n^2) in a full Gaussian process. None if
+    the sites' precision gives no proper posterior.
     """
     q: KernelPosterior = point.q
-    if point.site.record.curvature is None:
-        return None
     (q_precision, _), (precision, linear) = q.eta, point.target
     steps = steps_of(point.site)
     trial = q.prior.posterior((q_precision + steps.precision_rate * (precision - q_precision), linear))

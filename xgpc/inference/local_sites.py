@@ -69,7 +69,7 @@ class Local:
         """A function of the record's ``cavity`` at ``arrays``, whose last axis is that of the rows, part by part."""
 
         def part(rows: slice) -> Pair | np.ndarray:
-            return function(self.site, *(array[..., rows] for array in arrays))
+            return function(self.site, *[array[..., rows] for array in arrays])
 
         return np.concatenate(self.executor.each(part, parts_of(len(self.index))), axis=-1)
 
@@ -120,11 +120,11 @@ class Sweep:
     def __init__(self, local: Local, sites: Sites, keep_b: bool = False, keep_gamma: bool = False):
         self.local, self.given_sites = local, sites
         at, (C, n), m = local.neighbourhoods(sites), sites[0].shape, local.rows.a.shape[1]
-        neighbours, earlier = (at.empty(n, keep_gamma)._replace(b=np.empty((C, m, 0))) for _ in range(2))
+        neighbours, earlier = [at.empty(n, keep_gamma)._replace(b=np.empty((C, m, 0))) for _ in range(2)]
         sums, all_b, parts = Sums([np.zeros((C, m)), np.zeros((C, m, m))]), dict[int, np.ndarray](), parts_for(n, C)
 
         def part(rows: slice) -> Sums:
-            all_b[rows.start], b = (np.empty((C, m, rows.stop - rows.start)) for _ in range(2))
+            all_b[rows.start], b = [np.empty((C, m, rows.stop - rows.start)) for _ in range(2)]
             at.condition(rows.start, rows.stop, [neighbours._replace(b=all_b[rows.start]), earlier._replace(b=b)])
             s, g = site_terms(earlier, sites, rows)
             return row_sums(b, g, s)
@@ -146,6 +146,7 @@ class Sweep:
         # Limited so that the variance stays positive; and the share of it that the known part of the own site leaves.
         self.own_share, self.share = part_left * own_share, 1.0 / (1.0 + part_left * own_ratio)
 
+    @cached_property
     def marginals(self) -> Pair:
         """Means and variances with the known part of the own sites."""
         return (self.mean + self.variance * (self.own_share * self.given_sites[1])) * self.share, self.marginal_variance
@@ -161,12 +162,12 @@ class Sweep:
         return share * np.array([self.mean + self.variance * linear, self.variance])
 
     def sites(self) -> Sites:
-        return self.local.sites_at(*self.marginals())
+        return self.local.sites_at(*self.marginals)
 
     def scores(self) -> np.ndarray:
         """log p(y) (n,) of the rows at their marginals; of two classes."""
         local, cavity = self.local, self.local.site.record.cavity
-        return local.of_labels(lambda *args: cavity.scores(*args)[0], *self.marginals(), local.labels[0])
+        return local.of_labels(lambda *args: cavity.scores(*args)[0], *self.marginals, local.labels[0])
 
     def vjp(self, by_sites: Sites) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Gradients by b.w, b.V b, and variance and mean given the neighbours, from those by the new sites.
@@ -174,7 +175,7 @@ class Sweep:
         The old sites are constants.
         """
         local, (y, weight) = self.local, self.local.labels
-        d_mean, d_variance = local.of_labels(local.site.record.cavity.vjp, *self.marginals(), y, weight * by_sites)
+        d_mean, d_variance = local.of_labels(local.site.record.cavity.vjp, *self.marginals, y, weight * by_sites)
         precision, linear = self.own_share * self.given_sites
         d_variance = self.share**2 * (d_variance + d_mean * (linear - self.mean * precision))
         d_mean = self.share * d_mean

@@ -108,7 +108,7 @@ class Run(AbstractContextManager["Run"]):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # The history no longer refers to the run that refers to it, so that the rows are freed at once.
-        self.history.tell = self.clock.report = lambda **columns: None
+        self.history.tell, self.clock.report = (lambda **columns: None), None
         if self._status is not None:
             self._status.close()
         if isinstance(error, CallbackError) and error.__cause__ is not None:

@@ -83,7 +83,7 @@ def extrapolated(
     plain = point + length * step
     if len(points) == 1:
         return plain
-    by_point, by_step = (np.array([(xs[-1] - x).ravel() for x in xs][:-1]) for xs in (points, steps))
+    by_point, by_step = [np.array([(xs[-1] - x).ravel() for x in xs][:-1]) for xs in (points, steps)]
     squares = unit.ravel() ** 2
     products = (by_step * squares) @ by_step.T
     # Where nothing has changed, the smallest number keeps the matrix regular.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -38,13 +38,14 @@ class LengthScalePrior:
     unit: np.ndarray = field(default_factory=lambda: np.empty(0))  # (d,) spreads of the features
     level: float = np.inf  # infinity: no prior of the mean
 
-    @property
+    @cached_property
     def is_flat(self) -> bool:
         return math.isinf(self.spread) and math.isinf(self.level)
 
-    def _parts(self, spec: KernelSpec) -> Iterator[tuple[slice, np.ndarray, np.ndarray, float, float]]:
+    def _parts(self, spec: KernelSpec) -> list[tuple[slice, np.ndarray, np.ndarray, float, float]]:
         """For each factor with a prior: the place of its k length scales in ``theta``, the logarithms of their units
         (k,), the ratios t_j (k,), and the logarithm of the geometric mean, here and where learning starts."""
+        parts = []
         for place, kernel in spec.length_scales:
             k = place.stop - place.start
             if self.is_flat or (k == 1 and np.isinf(self.level)):
@@ -54,7 +55,8 @@ class LengthScalePrior:
             u = spec.theta[place] - log_unit
             # ``np.mean`` of few numbers would take five times as long.
             mean = u.sum() / k
-            yield place, log_unit, (u - mean) / self.spread, mean, np.log(start)
+            parts.append((place, log_unit, (u - mean) / self.spread, mean, np.log(start)))
+        return parts
 
     def at(self, spec: KernelSpec) -> tuple[float, np.ndarray]:
         """Log density of a kernel, and its gradient in ``theta``."""

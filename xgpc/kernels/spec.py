@@ -212,7 +212,7 @@ def _variances(theta: np.ndarray) -> list[Term]:
 
 def _counted(terms: list[Term], kernel: Kernel) -> list[Term]:
     """The terms; ValueError if they have too many factors."""
-    if sum(max(1, len(term.factors)) for term in terms) > MAX_FACTORS or any(t.n_noise > MAX_NOISE for t in terms):
+    if sum([max(1, len(term.factors)) for term in terms]) > MAX_FACTORS or any(t.n_noise > MAX_NOISE for t in terms):
         raise ValueError(f"The kernel {kernel} multiplies out to more than {MAX_FACTORS} factors; simplify it.")
     return terms
 
@@ -285,7 +285,7 @@ class KernelSpec:
         self.not_compiled = ""
         # Read once, as it takes a good part of the time.
         every_parameter = kernel.hyperparameters
-        ends = accumulate(0 if p.fixed else p.n_elements for p in every_parameter)
+        ends = accumulate([0 if p.fixed else p.n_elements for p in every_parameter])
         parameters = [(p, slice(end - p.n_elements, end)) for p, end in zip(every_parameter, ends, strict=True)]
         try:
             self.terms = _terms(kernel, "", parameters, Features(n_features, groups))
@@ -296,7 +296,7 @@ class KernelSpec:
             raise ValueError(f"The kernel {kernel} is white noise alone; add a covariance such as RBF().")
         free, values = [p for p in every_parameter if not p.fixed], kernel.get_params()
         # A kernel of a user may have a theta of its own; others would read all parameters again.
-        theta = kernel.theta if self.called else np.log(np.hstack([[], *(values[p.name] for p in free)]))
+        theta = kernel.theta if self.called else np.log(np.hstack([[], *[values[p.name] for p in free]]))
         self.theta = np.asarray(theta, dtype=np.float64)
         # kernel.bounds would take twice as long with every further summand.
         self.bounds = np.log(np.vstack([p.bounds for p in free])) if free else np.empty((0, 2))

@@ -278,7 +278,7 @@ def conditional_vjp(
         try:
             written = spare.pop()
         except IndexError:
-            written = [tuple(np.empty((C, size, width)) for width in (k, k, m, m)) for _ in by_conditionals]
+            written = [tuple([np.empty((C, size, width)) for width in (k, k, m, m)]) for _ in by_conditionals]
             written.append((np.empty((size, m)), np.empty(size), np.empty((size, k, 1 + 2 * C))))
         return rows, written, at.vjp(rows.start, rows.stop, by_conditionals, written[:-1], *written[-1])
 

@@ -124,7 +124,7 @@ class LikelihoodBound:
     def has_rates(self) -> bool:
         return self.parameter == RATES
 
-    @property
+    @cached_property
     def is_ordinal(self) -> bool:
         return self.parameter == CUT_POINTS
 
@@ -153,7 +153,7 @@ class LikelihoodBound:
         """Whether the quadratics never exceed the objective, so that a step that raises them raises the objective."""
         return self.bound in SAFE
 
-    @property
+    @cached_property
     def has_quadratics(self) -> bool:
         """Whether fixed sites make every row's term a concave quadratic: one latent function, positive precisions."""
         return not (self.is_multi_class or self.has_wrong_labels)
@@ -182,7 +182,7 @@ class LikelihoodBound:
         key = self.likelihood, "exact"
         return key if self.bound in AUGMENTED and key in BY_KEY else None
 
-    @property
+    @cached_property
     def fallback(self) -> Key | None:
         """For an exact bound, the augmented bound of the same likelihood, whose unit steps cannot fail."""
         keys = ((self.likelihood, bound) for bound in AUGMENTED if self.is_exact)

@@ -61,8 +61,8 @@ class Cache(dict[str, tuple[object, Any]]):
 
     def made(self, kind: str, key: object, make: Callable[[], Made]) -> Made:
         """As ``at``; a missing value is made and kept."""
-        value: Made | None = self.at(kind, key)
-        if value is None:
+        last_key, value = self.get(kind, (None, None))
+        if last_key != key:
             value = make()
             self[kind] = key, value
         return value

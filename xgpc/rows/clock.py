@@ -36,7 +36,7 @@ def during(part: str) -> Iterator[None]:
 class Clock:
     """The time of a fit that has ``seconds``, by a function ``now``; it is over, too, once it is stopped.
 
-    Executors call ``check`` between blocks, and ``report`` after each pass.
+    Executors call ``check`` before each pass and between blocks.
     """
 
     def __init__(self, seconds: float = math.inf, now: Callable[[], float] = time.monotonic):
@@ -44,7 +44,8 @@ class Clock:
         self._stopped_by = ""
         # While this is true, ``check`` ends what is done once the time for learning is over.
         self.is_learning = False
-        self.report: Callable[[], None] = lambda: None
+        # Tells the user how far the fit is, and may stop the clock.
+        self.report: Callable[[], None] | None = None
 
     def stop(self, by: str = "an interrupt") -> None:
         """Time is over now; ``by`` names the cause."""
@@ -65,7 +66,9 @@ class Clock:
         return bool(self._stopped_by) or self._now() - self._began >= share * self.seconds
 
     def check(self) -> None:
-        """Raise ``OutOfTime`` if the time for learning is over."""
+        """Report, and raise ``OutOfTime`` if the time for learning is over."""
+        if self.report is not None:
+            self.report()
         if self.is_learning and self.has_passed(LEARNING_SHARE):
             raise OutOfTime
 

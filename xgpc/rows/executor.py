@@ -96,7 +96,6 @@ class Executor(Pool):
                     for record in records:
                         self.clock.check()
                         total += record
-        self.clock.report()
         return total
 
     def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -112,7 +111,6 @@ class Executor(Pool):
         with single_threaded_blas():
             for value in map(function, items) if is_alone else self.in_order(function, items, GROUP):
                 use(value)
-        self.clock.report()
 
 
 def closable(items: Iterable[Item]) -> Generator[Item]:

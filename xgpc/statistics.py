@@ -218,14 +218,13 @@ def curvature_product(block: Block, state: Products) -> np.ndarray:
     """Product (C, m) of the curvature that couples the classes with a direction."""
     sites = state.sites
     prior, curvature = sites.q.prior, sites.site.record.curvature
-    key = sites.q, sites.key
 
     def multiplier() -> Product:
         of_block = sites.of(block)
         slope = of_block.linear - of_block.precision * of_block.mean
         return curvature(block.y, block.weight, slope, of_block.precision)
 
-    product = block.cache.made("curvature", key, multiplier)
+    product = block.cache.made("curvature", (sites.q, sites.key), multiplier)
     return prior.sums(block, product(prior.products(block, state.w)))
 
 
@@ -237,8 +236,7 @@ def log_likelihood(block: Block, state: SitesAtPosterior) -> float:
 def quadratic_constant(block: Block, state: SitesAtPosterior) -> float:
     """Sum of E[lambda f^2 / 2 - r f]: minus the sites' expected quadratics without their constants."""
     sites = state.of(block)
-    second_moment = sites.mean**2 + sites.variance
-    return float(np.vdot(0.5 * sites.precision, second_moment) - np.vdot(sites.linear, sites.mean))
+    return float(np.vdot(0.5 * sites.precision, sites.mean**2 + sites.variance) - np.vdot(sites.linear, sites.mean))
 
 
 def prior_curvature(block: Block, state: Projection) -> float:

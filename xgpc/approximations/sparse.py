@@ -78,8 +78,7 @@ class SparsePosterior(KernelPosterior):
         return mean, variance
 
     def unexplained(self, block: Block) -> np.ndarray:
-        certain = replace(self, Rinv=np.zeros_like(self.Rinv), w=np.zeros_like(self.w))
-        return certain.block_marginals(block)[1]
+        return replace(self, Rinv=np.zeros_like(self.Rinv), w=np.zeros_like(self.w)).block_marginals(block)[1]
 
     def update(self, block: Block, site: Site) -> Update:
         """O(rows (C m^2 + m d)) if the latent functions share a kernel, else O(rows C (m^2 + m d))."""

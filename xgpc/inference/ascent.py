@@ -157,8 +157,7 @@ def steps_from(training: Training, point: Point[Q]) -> Callable[[float], Q | Non
     of the step, and the mean a Newton step with that precision.
     """
     q, site = point.q, point.site
-    end = None if site.record.curvature is None else coupled_end(training, point)
-    if end is not None:
+    if site.record.curvature is not None and (end := coupled_end(training, point)) is not None:
         return partial(mean_step, q, end)  # type: ignore[return-value]
     if not site.record.is_damped:
         return partial(natural_step, q, point.target)

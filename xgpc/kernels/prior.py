@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -42,10 +43,9 @@ class LengthScalePrior:
     def is_flat(self) -> bool:
         return math.isinf(self.spread) and math.isinf(self.level)
 
-    def _parts(self, spec: KernelSpec) -> list[tuple[slice, np.ndarray, np.ndarray, float, float]]:
+    def _parts(self, spec: KernelSpec) -> Iterator[tuple[slice, np.ndarray, np.ndarray, float, float]]:
         """For each factor with a prior: the place of its k length scales in ``theta``, the logarithms of their units
         (k,), the ratios t_j (k,), and the logarithm of the geometric mean, here and where learning starts."""
-        parts = []
         for place, kernel in spec.length_scales:
             k = place.stop - place.start
             if self.is_flat or (k == 1 and np.isinf(self.level)):
@@ -55,8 +55,7 @@ class LengthScalePrior:
             u = spec.theta[place] - log_unit
             # ``np.mean`` of few numbers would take five times as long.
             mean = u.sum() / k
-            parts.append((place, log_unit, (u - mean) / self.spread, mean, np.log(start)))
-        return parts
+            yield place, log_unit, (u - mean) / self.spread, mean, np.log(start)
 
     def at(self, spec: KernelSpec) -> tuple[float, np.ndarray]:
         """Log density of a kernel, and its gradient in ``theta``."""

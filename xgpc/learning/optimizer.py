@@ -109,9 +109,9 @@ class Coordinates:
 
     def prior(self, vector: np.ndarray) -> KernelPrior:
         """The prior at a vector; ValueError if its covariance matrix cannot be factorised."""
-        parts = [vector[start:end] for start, end in zip([0, *self._ends], self._ends, strict=False)]
-        Z = parts[-2].reshape(self.start.Z.shape) * self.unit if self.learn_inducing else self.start.Z
-        specs = [group.spec.with_theta(theta) for group, theta in zip(self.start.groups, parts, strict=False)]
+        places = list(map(slice, [0, *self._ends], self._ends))
+        Z = vector[places[-2]].reshape(self.start.Z.shape) * self.unit if self.learn_inducing else self.start.Z
+        specs = [group.spec.with_theta(vector[place]) for group, place in zip(self.start.groups, places, strict=False)]
         return self.start.rebuilt(specs, Z)
 
 

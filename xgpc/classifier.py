@@ -144,7 +144,7 @@ class GPClassifier(PosteriorClassifier):
     keep_on_interrupt : bool, default=False
         With True, the first KeyboardInterrupt ends the fit as if ``max_time`` were over; the second one is raised.
     callback : function or None, default=None
-        Function of an ``xgpc.inference.run.FitState``, which is called after each pass over the rows. If it returns
+        Function of an ``xgpc.inference.run.FitState``, which is called before each pass over the rows. If it returns
         True, the fit ends as if ``max_time`` were over.
     n_jobs : int or None, default=None
         Number of threads. Results do not depend on it, bit for bit.

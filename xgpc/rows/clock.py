@@ -65,9 +65,9 @@ class Clock:
         """Whether this share of the time is over."""
         return bool(self._stopped_by) or self._now() - self._began >= share * self.seconds
 
-    def check(self) -> None:
-        """Report, and raise ``OutOfTime`` if the time for learning is over."""
-        if self.report is not None:
+    def check(self, begins_pass: bool = True) -> None:
+        """Report that a pass begins, and raise ``OutOfTime`` if the time for learning is over."""
+        if begins_pass and self.report is not None:
             self.report()
         if self.is_learning and self.has_passed(LEARNING_SHARE):
             raise OutOfTime

@@ -94,7 +94,7 @@ class Executor(Pool):
                 with closing(self.records(function, source, state)) as records:
                     total = next(records)
                     for record in records:
-                        self.clock.check()
+                        self.clock.check(begins_pass=False)
                         total += record
         return total
 

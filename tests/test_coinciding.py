@@ -7,7 +7,7 @@ from scipy import sparse
 from scipy.special import expit
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import kept, losses, quietly, without_warnings
+from support.fits import clone_of, kept, losses, quietly, without_warnings
 from support.frames import named
 from support.reference import moons
 
@@ -207,3 +207,14 @@ def test_a_stream_remembers_how_often_labels_of_copies_agree(recalling):
     before = model.label_agreement_
     without_warnings(model.partial_fit, X[:20] + 0.1, y[:20])
     assert model.label_agreement_ >= before > 0.5
+
+
+def test_a_stream_learns_that_labels_of_copies_no_longer_agree(recalling):
+    """Earlier rows that agree count as many as later ones that do not, or not at all once they are forgotten."""
+    first, X, _ = recalling
+    labels = np.random.default_rng(0).integers(0, 2, (2, 200))
+    before, X = first.label_agreement_, X + 10.0
+    added, alone = (clone_of(first) for _ in range(2))
+    without_warnings(added.partial_fit, np.r_[X, X], labels.ravel())
+    without_warnings(alone.partial_fit, np.r_[X, X], labels.ravel(), forgetting_factor=0.0)
+    assert alone.label_agreement_ < 0.1 < added.label_agreement_ < 0.6 < before

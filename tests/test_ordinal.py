@@ -47,6 +47,13 @@ def test_two_classes_are_those_of_the_binary_likelihood(link):
     assert_allclose(ordered.predict_proba(X), binary.predict_proba(X), atol=1e-5)
 
 
+@every_link
+def test_cut_points_that_are_not_learned_predict_the_frequencies_far_from_rows(link):
+    X, y = in_levels()
+    model = quietly(GPOrdinalClassifier(RBF(0.5), likelihood=link, optimizer=None), X, np.maximum(y, 1))
+    assert_allclose(model.predict_proba(np.full((1, X.shape[1]), 1e5))[0], np.bincount(y - (y > 0)) / len(y), rtol=1e-6)
+
+
 def test_predictions_do_not_depend_on_the_names_of_the_classes():
     X, y = in_levels()
     names = np.array(["poor", "fair", "good", "best"])

@@ -190,6 +190,7 @@ def test_drift_compares_labels_with_what_the_model_claimed(n_neighbors):
     assert model.drift_ == pytest.approx(of_gamma, abs=0.01)
     model.partial_fit(X[:100], 1 - Y[:100])
     assert model.drift_ > 2.0
+    assert not hasattr(model.fit(X, Y), "drift_")
 
 
 @pytest.mark.parametrize(("first", "batch", "options"), [(100, 400, {"optimizer": None}), (200, 100, {})])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from numpy.typing import ArrayLike
@@ -19,10 +18,11 @@ from .data.training import FitInput
 from .estimator import all_or_nothing
 from .inference.run import FitState, Run
 from .learning.fit import Fit
-from .learning.pipeline import add_rows, learn_and_infer
+from .learning.pipeline import add_rows, learn_and_infer, with_agreement
 from .predict import PosteriorClassifier
 from .rows.blas import single_threaded_blas
 from .rows.clock import Clock
+from .rows.coinciding import NO_AGREEMENT, Agreement
 from .rows.executor import Executor
 from .steps import new_run, previous_fit, publish, rows_in_batches, rows_in_memory
 from .streaming import check_stream, drift_of, further_rows, stream_rows
@@ -429,8 +429,8 @@ class GPClassifier(PosteriorClassifier):
             further = further_rows(self, config, run, inputs, factor)
             drift = drift_of(self, further.batch)
             result = add_rows(further, q, self._evidence, factor, int(n_new_inducing))
-        # Earlier rows are kept without their copies, which told how often labels agree.
-        result = replace(result, label_agreement=max(result.label_agreement, self.label_agreement_))
+            earlier = Agreement(self.label_agreement_, factor * self._n_repeated)
+            result = with_agreement(further.kept or further.batch, result, earlier, len(further.stay))
         publish(self, further.batch, result, stream_rows(further.kept, result.q))
         self.drift_ = drift
         self.class_count_ = factor * counts + self.class_count_
@@ -475,7 +475,7 @@ class GPClassifier(PosteriorClassifier):
         config = FitConfig.of(self)
         with single_threaded_blas(), Executor(config.n_jobs, self._clock()) as pool, new_run(config, pool) as run:
             fit = checked_rows(config, run)
-            result = learn_and_infer(fit, previous_fit(self, config))
+            result = with_agreement(fit, learn_and_infer(fit, previous_fit(self, config)), NO_AGREEMENT)
         publish(self, fit, result)
         return fit, result.q
 

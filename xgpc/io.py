@@ -68,6 +68,7 @@ SCHEMA = {
     "whitened_covariance": Kind("Lmm", -1.0 - EIGENVALUE_ERROR, 1.0 + EIGENVALUE_ERROR),
     "variance_scale": Kind("", float(np.finfo(np.float64).tiny)),
     "label_agreement": Kind("", 0.0, float(np.nextafter(1.0, 0.0))),
+    "label_agreement_rows": Kind("", 0.0),
     "mean": Kind("L"),
     "label_noise": Kind(""),
     "guess_rate": Kind(""),
@@ -236,6 +237,7 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
         **model._record.named(),
         **dict(zip(CORRECTION, correction or (None, None), strict=True)),
         "label_agreement": model.label_agreement_ or None,
+        "label_agreement_rows": model._n_repeated or None,
         "elbo": elbo,
         "bound_gap": gap,
         "mean": np.atleast_1d(model.mean_),
@@ -347,6 +349,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     model.classes_ = (classes.astype(object) if has_objects else classes)[sorter]
     model.class_count_, model.class_weight_ = arrays["class_count_"][sorter], arrays["class_weight_"]
     model.label_agreement_ = float(arrays.get("label_agreement", 0.0))
+    model._n_repeated = float(arrays.get("label_agreement_rows", 0.0))
     for name, convert in ATTRIBUTES.items():
         setattr(model, name, convert(header[name]))
     model._set_columns(columns_from(arrays, n_columns, encoding))

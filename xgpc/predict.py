@@ -51,6 +51,7 @@ class PosteriorClassifier(Described):
     n_samples_seen_: int
     held_out_score_: tuple[float, float] | None
     label_agreement_: float
+    _n_repeated: float  # rows that tell it
     n_iter_: int
     converged_: bool
     encoding_: Encoding | None = None

@@ -151,7 +151,9 @@ def publish(model: PosteriorClassifier, fit: Fit, result: FitResult, stream_rows
     site = result.site
     model._set_fit(result.q, fit.record.at(site.parameter), site.prior_mean, result.evidence)
     model.held_out_score_ = None if result.scores is None else (result.scores.mean, result.scores.error)
-    model.label_agreement_ = result.label_agreement
+    model.label_agreement_, model._n_repeated = result.agreement
+    # That of an earlier stream; ``partial_fit`` sets a new one.
+    model.__dict__.pop("drift_", None)
     model._stream_rows = stream_rows
     model.n_iter_ = max(1, result.n_iter)
     model.converged_ = result.is_complete

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import brentq, root
@@ -11,6 +11,7 @@ from scipy.special import xlogy
 from .._sites import Site
 from ..approximations.base import KernelPrior
 from ..likelihoods import LikelihoodBound
+from ..likelihoods.ordinal import apart
 
 # Relative tolerance of the means, and largest error of the log probabilities.
 TOLERANCE, LARGEST_ERROR = 1e-9, 1e-4
@@ -90,3 +91,12 @@ def base_rate_mean(record: LikelihoodBound, base_rate: np.ndarray, variance: np.
             "list with one number for each class."
         )
     return np.asarray(solution.x - np.mean(solution.x))
+
+
+def first_cut_points(record: LikelihoodBound, base_rate: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Cut points (C - 1,) at which a latent function of prior variance (1,) predicts the base rate (C,)."""
+    # Without cut points the record has two classes, on the two sides of 0.
+    two_sides = replace(record, parameter=())
+    shares = [np.array([below, 1.0 - below]) for below in np.cumsum(base_rate)[:-1]]
+    cuts = [-base_rate_mean(two_sides, rates, variance)[0] for rates in shares]
+    return apart(cuts[0], np.diff(cuts))

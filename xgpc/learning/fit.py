@@ -20,7 +20,7 @@ from ..inference.run import Run
 from ..kernels.features import Groups
 from ..kernels.prior import NO_PRIOR, LengthScalePrior
 from ..likelihoods import LikelihoodBound, Parameter
-from ..rows.coinciding import Distinct, contradicted, first_of_each
+from ..rows.coinciding import NO_AGREEMENT, Agreement, Distinct, contradicted, first_of_each
 from ..rows.source import ArraySource, RowSource, is_mapped
 from .hold_out import HoldOut
 from .scores import Gain, Scores
@@ -179,4 +179,4 @@ class FitResult:
     evidence: Evidence | None  # None with neighbours
     scores: Scores | None = None  # of held-out rows
     gain: Gain | None = None  # over the class frequencies on left-out rows, if it was computed
-    label_agreement: float = 0.0  # probability that a row given again has the label it had, beyond chance
+    agreement: Agreement = NO_AGREEMENT

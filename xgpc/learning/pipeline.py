@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._sites import Site
 from ..approximations.base import KernelPosterior
 from ..approximations.local import LocalPosterior, Posterior
 from ..inference.correction import evidence_of
@@ -20,7 +19,7 @@ from ..kernels.prior import NO_PRIOR
 from ..likelihoods import predicted_log_probabilities
 from ..names import listed
 from ..rows.clock import stopped_by_interrupts
-from ..rows.coinciding import agreement_of_labels
+from ..rows.coinciding import Agreement, agreement_of_labels
 from ..rows.source import ArraySource
 from .all_rows import AllRows
 from .fit import Candidate, Fit, FitResult, FurtherRows, PreviousFit
@@ -126,26 +125,34 @@ def result_with_neighbors(fit: Fit, learned: Candidate, q: LocalPosterior, score
     fit.run.history.tell(stage="done", n_rows=fit.source.n_rows, n_inducing=q.prior.n_inducing)
     site = fit.prior_mean.site(learned.site, q.prior, q.variance_scale)
     status = _messages(fit, learned, q)
-    return FitResult(q, site, learned.n_iter, *status, None, scores, label_agreement=_label_agreement(fit, q, site))
+    return FitResult(q, site, learned.n_iter, *status, None, scores)
 
 
-def _label_agreement(fit: Fit, q: LocalPosterior, site: Site) -> float:
-    """Probability, beyond chance, that a repeated row has the same label again; 0 if the data cannot show it."""
-    X = fit.source.X
-    rows, place = q.places.find(X)
-    repeats = np.bincount(place, minlength=1)[place] > 1
+def with_agreement(fit: Fit, result: FitResult, earlier: Agreement, n_before: int = 0) -> FitResult:
+    """The result with how often labels of rows at the same place agree.
+
+    The first ``n_before`` rows of ``fit``, whose copies are gone, have had their part in ``earlier``.
+    """
+    q = result.q
     # With groups or a splitter, rows to predict are of other groups or later times, and do not repeat these.
-    if not fit.hold_out.is_random or not np.any(repeats):
-        return 0.0
+    if q.kept_rows is None or not fit.hold_out.is_random:
+        return result
+    X = fit.source.X
+    rows, place = q.kept_rows.places.find(X)
+    repeats = np.bincount(place, minlength=1)[place] > 1
     rows, place = rows[repeats], place[repeats]
+    is_new = rows >= n_before
+    if not np.any(is_new):
+        return replace(result, agreement=earlier)
     mean, variance = q.marginals(X[rows], fit.config.n_jobs)
-    log_p = predicted_log_probabilities(site, mean, variance)
-    agreement = agreement_of_labels(place, fit.hold_out.labels[rows], log_p)
+    log_p = predicted_log_probabilities(result.site, mean, variance)
+    agreement = agreement_of_labels(place, fit.hold_out.labels[rows], log_p, is_new, earlier)
     fit.run.history.add(
-        decision=f"{len(rows)} rows have the features of another. They show that a new row which equals a training row "
-        f"repeats its label with probability {agreement:.3g}; otherwise the posterior gives the label."
+        decision=f"{np.sum(is_new)} rows have the features of another. They show that a new row which equals a "
+        f"training row repeats its label with probability {agreement.probability:.3g}; otherwise the posterior gives "
+        "the label."
     )
-    return agreement
+    return replace(result, agreement=agreement)
 
 
 def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:

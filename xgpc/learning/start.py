@@ -9,11 +9,11 @@ from ..approximations.full import FullPrior
 from ..approximations.sparse import PRECISIONS, SparsePrior
 from ..config import FitConfig
 from ..data.moments import Sample
-from ..inference.prior_mean import base_rates, mean_variances
+from ..inference.prior_mean import base_rates, first_cut_points, mean_variances
 from ..kernels.default import default_kernel
 from ..kernels.prior import DEFAULT_LEVEL, DEFAULT_SPREAD, NO_PRIOR, LengthScalePrior
 from ..kernels.spec import KernelSpec, with_numbers
-from ..likelihoods import START_NOISE, Parameter, first_cut_points
+from ..likelihoods import START_NOISE, Parameter
 from .fit import Candidate, Fit, PreviousFit
 from .inducing import MOST_ALL_ROWS, MOST_GROWN, inducing_points, most_points, sample_size, warn_of_many_classes
 
@@ -94,9 +94,7 @@ def _first_parameter(fit: Fit, prior: KernelPrior, previous: Parameter) -> Param
         return previous if isinstance(previous, float) else START_NOISE
     if previous is not None:
         return previous
-    noise = fit.record.noise_variance
-    shares = fit.record.by_level(base_rates(fit.class_totals))
-    return first_cut_points(shares, float(mean_variances(prior)[0]), noise)
+    return first_cut_points(fit.record, fit.record.by_level(base_rates(fit.class_totals)), mean_variances(prior))
 
 
 def _length_scale_prior(config: FitConfig, sample: Sample) -> LengthScalePrior:

@@ -3,7 +3,6 @@
 Each predictive function, such as ``binary.logit_log_probabilities``, states the error of its probabilities.
 """
 
-from .ordinal import first_cut_points as first_cut_points
 from .registry import LIKELIHOODS as LIKELIHOODS
 from .registry import MULTI_CLASS as MULTI_CLASS
 from .registry import NOISE_VARIANCES as NOISE_VARIANCES

@@ -1,11 +1,11 @@
-"""Ordered classes: predictive log probabilities between cut points of one latent function, and first cut points."""
+"""Ordered classes: predictive log probabilities between cut points of one latent function."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import logsumexp, ndtri
+from scipy.special import logsumexp
 
 # Cut points stay this far apart: the likelihood of a class without rows is highest where its interval is empty.
 LEAST_GAP = 1e-3
@@ -38,12 +38,6 @@ def ordinal_slopes(mean: np.ndarray, variance: np.ndarray, cut_points: np.ndarra
     n, inner = len(mean), len(cut_points)
     above = slopes((mean[:, None] - cut_points).ravel(), np.repeat(variance, inner)).reshape(2, n, inner)
     return -np.diff(above, axis=2, prepend=0.0, append=0.0)
-
-
-def first_cut_points(base_rate: np.ndarray, variance: float, noise_variance: float) -> np.ndarray:
-    """Cut points (C - 1,) at which a latent function of this prior variance predicts the base rate (C,)."""
-    cuts = np.sqrt(noise_variance + variance) * ndtri(np.cumsum(base_rate)[:-1])
-    return apart(cuts[0], np.diff(cuts))
 
 
 def apart(first: float, gaps: np.ndarray) -> np.ndarray:

@@ -87,8 +87,6 @@ class LikelihoodBound:
     # Several latent functions: the label is that of the largest value plus normal noise of variance s. None for other
     # noise.
     link: tuple[tuple[float, float], ...] | None = None
-    # Variance of the normal noise that is nearest to the likelihood's, for one latent function.
-    noise_variance: float = 0.0
     is_probability: bool = True  # False for a pseudo-likelihood, whose bound is no evidence
     # ``LABEL_NOISE``, ``RATES``, ``CUT_POINTS`` or nothing, and the parameter's values, if it is known.
     parameter: tuple[str, ...] = ()
@@ -323,7 +321,6 @@ _LOGIT = LikelihoodBound(
     predictive=logit_log_probabilities,
     slopes=logit_slopes,
     link=LOGISTIC_MIXTURE,
-    noise_variance=NOISE_VARIANCES["logit"],
 )
 _STEP, _PROBIT, _NORMAL_LOGIT = (
     LikelihoodBound(
@@ -332,7 +329,6 @@ _STEP, _PROBIT, _NORMAL_LOGIT = (
         predictive=partial(normal_log_probabilities, noise_variance=variance),
         slopes=partial(normal_slopes, noise_variance=variance),
         link=((1.0, variance),),
-        noise_variance=variance,
         parameter=LABEL_NOISE,
         start=("probit", "exact"),
     )

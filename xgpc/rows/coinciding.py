@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -106,23 +107,38 @@ class Places:
         return recalled
 
 
-def agreement_of_labels(place: np.ndarray, codes: np.ndarray, log_p: np.ndarray) -> float:
-    """Probability with which a row has the label of another row at the same place, and not one by ``log_p`` (n, C).
+class Agreement(NamedTuple):
+    """Probability with which a row has the label of another row at the same place, and not one by the latent function;
+    and the number of repeated rows that tell it."""
+
+    probability: float
+    n_rows: float
+
+
+NO_AGREEMENT = Agreement(0.0, 0.0)
+
+
+def agreement_of_labels(
+    place: np.ndarray, codes: np.ndarray, log_p: np.ndarray, is_new: np.ndarray, earlier: Agreement
+) -> Agreement:
+    """The agreement of the new rows with others at their places, together with that of earlier rows.
 
     It is the posterior mode under the prior density 2 (1 - a), as if one row more had disagreed. ``place`` (n,) are the
-    rows' places, of two or more rows each, and ``codes`` (n,) their class numbers.
+    rows' places, of two or more rows each, ``codes`` (n,) their class numbers, and ``log_p`` (n, C) their log
+    probabilities by the latent function.
     """
-    n_classes, rows = log_p.shape[1], np.arange(len(place))
-    key = n_classes * place + codes
-    share = (np.bincount(key)[key] - 1.0) / (np.bincount(place)[place] - 1.0)
-    p = np.maximum(np.exp(log_p[rows, codes]), np.finfo(float).tiny)
+    key = log_p.shape[1] * place + codes
+    share = ((np.bincount(key)[key] - 1.0) / (np.bincount(place)[place] - 1.0))[is_new]
+    p = np.maximum(np.exp(log_p[np.arange(len(place)), codes]), np.finfo(float).tiny)[is_new]
+    known, n = earlier
 
     def minus_log_posterior(a: float) -> float:
-        return -float(np.sum(np.log(a * share + (1.0 - a) * p)) + np.log1p(-a))
+        of_earlier = n * known * np.log(a) + (n * (1.0 - known) + max(0.0, 1.0 - n)) * np.log1p(-a)
+        return -float(np.sum(np.log(a * share + (1.0 - a) * p)) + of_earlier)
 
-    agreement = float(minimize_scalar(minus_log_posterior, bounds=(0.0, 1.0), method="bounded").x)
+    a = float(minimize_scalar(minus_log_posterior, bounds=(0.0, 1.0), method="bounded").x)
     # The search does not reach its bounds.
-    return agreement if agreement > LEAST_AGREEMENT else 0.0
+    return Agreement(a if a > LEAST_AGREEMENT else 0.0, n + len(p))
 
 
 def contradicted(places: np.ndarray, codes: np.ndarray) -> float:

@@ -218,3 +218,5 @@ def test_a_stream_learns_that_labels_of_copies_no_longer_agree(recalling):
     without_warnings(added.partial_fit, np.r_[X, X], labels.ravel())
     without_warnings(alone.partial_fit, np.r_[X, X], labels.ravel(), forgetting_factor=0.0)
     assert alone.label_agreement_ < 0.1 < added.label_agreement_ < 0.6 < before
+    without_warnings(first.partial_fit, X, labels[0], forgetting_factor=0.0)
+    assert first.label_agreement_ == 0.0

@@ -143,7 +143,9 @@ def with_agreement(fit: Fit, result: FitResult, earlier: Agreement, n_before: in
     rows, place = rows[repeats], place[repeats]
     is_new = rows >= n_before
     if not np.any(is_new):
-        return replace(result, agreement=earlier)
+        # The mode under the same prior, once less than a row is left.
+        probability = min(1.0, earlier.n_rows) * earlier.probability
+        return replace(result, agreement=earlier._replace(probability=probability))
     mean, variance = q.marginals(X[rows], fit.config.n_jobs)
     log_p = predicted_log_probabilities(result.site, mean, variance)
     agreement = agreement_of_labels(place, fit.hold_out.labels[rows], log_p, is_new, earlier)

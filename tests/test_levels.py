@@ -185,7 +185,14 @@ def test_a_share_is_distributed_as_that_of_joint_draws(posterior, level):
     X = np.random.default_rng(3).normal(size=(300, 2))
     found = probability_of_failure(model, X, "warm", level, random_state=0)
     assert_same_distribution(found, share_of_draws(model, X, level, "warm"))
-    assert found.sampling_std == pytest.approx(np.sqrt(found.probability * (1.0 - found.probability) / 300))
+
+
+@pytest.mark.parametrize("level", [None, 0.3])
+def test_the_sampling_deviation_is_that_of_many_populations(level):
+    model, populations = fitted(), np.random.default_rng(3).normal(size=(400, 40, 2))
+    shares = [probability_of_failure(model, X, "warm", level, n_draws=1, random_state=0) for X in populations]
+    expected = np.std([share.probability for share in shares])
+    assert np.mean([share.sampling_std for share in shares]) == pytest.approx(expected, rel=0.1)
 
 
 def test_a_share_of_one_of_several_classes():

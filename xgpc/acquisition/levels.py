@@ -295,8 +295,9 @@ def probability_of_failure(
         draws = (1.0 / share[chosen]) @ (fails - p[chosen, None]) / len(p)
     draws = np.clip(probability + draws, 0.0, 1.0)
     low, high = np.quantile(draws, [0.5 - 0.5 * confidence, 0.5 + 0.5 * confidence])
-    spread = float(np.sqrt(probability * (1.0 - probability) / len(p)))
-    return FailureProbability(probability, float(low), float(high), draws, spread)
+    # Of a mean of independent rows: each counts with its probability, not with a random outcome.
+    sampling_std = float(np.std(p) / np.sqrt(len(p)))
+    return FailureProbability(probability, float(low), float(high), draws, sampling_std)
 
 
 def _inclusion(size: np.ndarray, n: int) -> np.ndarray:

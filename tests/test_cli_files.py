@@ -145,18 +145,19 @@ def test_columns_are_kept_beside_the_predictions(tmp_path, model, run, fails):
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_a_typing_error_in_a_number_is_named(tmp_path, model, run, fails):
+def test_a_typing_error_in_a_number_is_named(tmp_path, model, run, fails, tuned):
+    tuned(batch_rows=50)
     frame, path = people()[["town", "pay", "y"]], tmp_path / "data.csv"
     typed = frame.astype({"pay": object})
-    typed.loc[7, "pay"] = "13o4"
+    typed.loc[70, "pay"] = "13o4"
     for columns in (["town", "pay", "y"], ["pay", "y"]):
         assert "levels" not in run(*to_fit(written(frame[columns], path), model)).err
         data = written(typed[columns], path)
         for command in (["predict", model, data], ["evaluate", model, data, "--target", "y"]):
-            fails(command, "'13o4'", "row 7", "The first such row is line 9 of the file.")
+            fails(command, "In column 'pay': line 72: '13o4' is no number; correct it")
     other = tmp_path / "other.npz"
-    doubt = "The column 'pay' has numbers in nearly all rows, but row 7 has the text '13o4'", "--categorical of the com"
-    for name, place in (("data.csv", "line 9 of the file"), ("data.parquet", "row 7 of the data, counted from 0")):
+    doubt = "The column 'pay' has numbers in nearly all rows, but row 70 has the text '13o4'", "--categorical of the c"
+    for name, place in (("data.csv", "line 72 of the file"), ("data.parquet", "row 70 of the data, counted from 0")):
         data = written(typed.astype({"pay": str}), tmp_path / name)
         fails(to_fit(data, other), *doubt, f"The first such row is {place}.")
     assert "categorical              'town', 'pay'\n" in run(*to_fit(path, other), "--categorical", "pay").out
@@ -247,7 +248,7 @@ def test_cells_that_do_not_follow_the_types_of_the_first_rows_are_one_line(tmp_p
     path.write_text(f"{rows}1.5,2,u\n")
     run(*to_fit(path, model))
     path.write_text(f"{rows}1,two,u\n")
-    fails(to_fit(path, model), "invalid value 'two'")
+    fails(to_fit(path, model), "In column 'b': line 202: 'two' is no number")
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def fit(arguments: argparse.Namespace) -> None:
         model.optimizer = None
     target, categorical = arguments.target, arguments.categorical_features or []
     start = perf_counter()
-    with opened(arguments.data, categorical, target) as rows:
+    with opened(arguments.data, dict.fromkeys(categorical, True), target) as rows:
         check_names(rows.schema, [target, *arguments.drop, *categorical])
         index = [name for name in index_columns(rows) if name not in (target, *categorical, *arguments.drop)]
         features = [name for name in rows.schema.names if name not in (target, *arguments.drop, *index)]
@@ -102,7 +102,7 @@ def predict(arguments: argparse.Namespace) -> None:
     model = _load(arguments.model)
     kept = list(dict.fromkeys(arguments.keep))
     is_text = dict.fromkeys(kept, True) | _features(model)
-    with opened(arguments.data, [name for name in is_text if is_text[name]]) as rows:
+    with opened(arguments.data, is_text) as rows:
         features = list(_features(model)) or rows.schema.names
         check_names(rows.schema, [*features, *kept])
         write_rows(arguments.output, _predictions(model, rows, features, kept))
@@ -137,7 +137,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
     model, target = _load(arguments.model), arguments.target
     is_text = {target: isinstance(model.classes_[0], str)} | _features(model)
     labels, log_p, first_batch = [], [], None
-    with opened(arguments.data, [name for name in is_text if is_text[name]], target) as rows:
+    with opened(arguments.data, is_text, target) as rows:
         features = list(_features(model)) or [name for name in rows.schema.names if name != target]
         check_names(rows.schema, [*features, target])
         for batch in batches(rows, [*features, target]):

@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from csv import field_size_limit, reader
 from io import TextIOWrapper
@@ -51,25 +51,27 @@ def _line(path: str, row: int) -> int:
         return next(islice((lines.line_num for cells in lines if cells), row + 1, None), row + 2)
 
 
-def _csv_dataset(path: str, texts: Sequence[str], target: str | None) -> dataset.Dataset:
-    """The rows of a CSV file whose ``texts`` are columns of text; numbers but the target's are floating point."""
+def _csv_dataset(path: str, is_text: Mapping[str, bool], target: str | None) -> dataset.Dataset:
+    """The rows of a CSV file; ``is_text`` as for ``opened``. Numbers but the target's are floating point."""
     options = dataset.CsvFragmentScanOptions(
         csv.ConvertOptions(strings_can_be_null=True), csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
     )
     form = dataset.CsvFileFormat(_parse_options(path), options)
     fields = []
     for field in dataset.dataset(path, format=form).schema:
-        # After whole numbers, or none, in the first block, further ones may have fractions.
-        is_float = field.name != target and (pa.types.is_integer(field.type) or pa.types.is_null(field.type))
         # Text that is not UTF-8 is inferred as bytes, and an error as text.
-        is_text = field.name in texts or pa.types.is_binary(field.type)
-        fields.append((field.name, pa.string() if is_text else pa.float64() if is_float else field.type))
+        inferred = pa.string() if pa.types.is_binary(field.type) else field.type
+        # After whole numbers, or none, in the first block, further ones may have fractions.
+        is_float = pa.types.is_integer(inferred) or pa.types.is_null(inferred)
+        # As a number a cell of text is an error that names it; as text it would make text of all others.
+        is_float = field.name != target and (is_float or (pa.types.is_string(inferred) and field.name in is_text))
+        fields.append((field.name, pa.string() if is_text.get(field.name) else pa.float64() if is_float else inferred))
     return dataset.dataset(path, pa.schema(fields), form)
 
 
 @contextmanager
-def opened(path: str, texts: Sequence[str] = (), target: str | None = None) -> Iterator[dataset.Dataset]:
-    """Open a file, and name it in errors of Arrow and the system.
+def opened(path: str, is_text: Mapping[str, bool], target: str | None = None) -> Iterator[dataset.Dataset]:
+    """Open a file, and name it in errors of Arrow and the system; ``is_text`` says of columns of CSV if they are text.
 
     Standard input ("-") and pipes, which can be read only once, are copied to a temporary file.
     """
@@ -84,15 +86,20 @@ def opened(path: str, texts: Sequence[str] = (), target: str | None = None) -> I
                     path = str(Path(folder) / "rows.csv")
                     with open(path, "wb") as copy:
                         shutil.copyfileobj(source, copy)
-            yield parquet_dataset(path) if is_parquet(path) else _csv_dataset(path, texts, target)
+            rows = parquet_dataset(path) if is_parquet(path) else _csv_dataset(path, is_text, target)
+            yield rows
         except BrokenPipeError:
             raise
         except OSError as error:
             raise ValueError(f"cannot read {name!r}: {error.strerror or error}") from None
         except (pa.ArrowException, UnicodeDecodeError) as error:
             # Arrow says at length that it could not open the file, and counts rows from the header, which is 1.
-            reason = re.sub(r"^Error creating dataset\..*?: Invalid: ", "", str(error))
+            reason = re.sub(r"^(Error creating dataset\.|Could not open CSV) .*?: Invalid: ", "", str(error))
             reason = re.sub(r"Row #(\d+)", lambda row: f"line {_line(path, int(row[1]) - 2)}", reason, count=1)
+            # Columns are counted from 0.
+            reason = re.sub(r"CSV column #(\d+)", lambda place: f"column {rows.schema.names[int(place[1])]!r}", reason)
+            how = r"\1 is no number; correct it, or leave the cell empty"
+            reason = re.sub(r"CSV conversion error to double: invalid value ('.*')", how, reason)
             form = "Data are CSV files in UTF-8 with a header line, or .parquet."
             raise ValueError(f"cannot read {name!r}: {reason}. {form}") from None
 

@@ -128,7 +128,7 @@ def test_a_first_column_without_a_name_that_counts_the_rows_is_no_feature(first,
 
 def test_columns_are_kept_beside_the_predictions(tmp_path, model, run, fails):
     frame = numbers()
-    key = [f"{i:03d}" for i in range(len(frame))]
+    key = ["NA", "null", "-nan", "", *(f"{i:03d}" for i in range(4, len(frame)))]
     data = written(frame.assign(key=key, when="2024-01-31"), tmp_path / "data.csv")
     run(*to_fit(data, model), "--drop", "key", "when")
     plain, _ = run("predict", model, data)

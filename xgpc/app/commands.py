@@ -113,7 +113,7 @@ def _predictions(
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of kept columns, predicted classes, probabilities and latent moments."""
     kind, n_rows = pa.array(model.classes_.tolist()).type, 0
-    for batch in batches(rows, [*features, *kept]):
+    for batch in batches(rows, features, kept):
         X = batch.select(features)
         with places_named(rows, n_rows):
             probability = model.predict_proba(X)

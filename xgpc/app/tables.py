@@ -17,6 +17,7 @@ from typing import IO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv, dataset, parquet
 
 from ..ranges import BadRow
@@ -53,9 +54,10 @@ def _line(path: str, row: int) -> int:
 
 def _csv_dataset(path: str, is_text: Mapping[str, bool], target: str | None) -> dataset.Dataset:
     """The rows of a CSV file; ``is_text`` as for ``opened``. Numbers but the target's are floating point."""
-    options = dataset.CsvFragmentScanOptions(
-        csv.ConvertOptions(strings_can_be_null=True), csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
-    )
+    # Predictions, which have no target, keep the text of other columns: ``batches`` finds the missing cells.
+    conversion = csv.ConvertOptions(strings_can_be_null=target is not None)
+    reading = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
+    options = dataset.CsvFragmentScanOptions(conversion, reading)
     form = dataset.CsvFileFormat(_parse_options(path), options)
     fields = []
     for field in dataset.dataset(path, format=form).schema:
@@ -125,9 +127,18 @@ def index_columns(rows: dataset.Dataset) -> list[str]:
     return index_in(rows.schema)
 
 
-def batches(rows: dataset.Dataset, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Record batches of the columns with these names, in the order of the rows; without rows one empty batch."""
-    scanner = rows.scanner(columns=list(dict.fromkeys(names)), **in_order())
+def batches(rows: dataset.Dataset, used: Sequence[str], kept: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    """Record batches of these columns, in the order of the rows; without rows one empty batch.
+
+    Words such as NA are missing cells of CSV in columns that are used; others keep all but empty cells.
+    """
+    columns, null_words = {name: pc.field(name) for name in (*used, *kept)}, csv.ConvertOptions().null_values
+    if isinstance(rows.format, dataset.CsvFileFormat):
+        for name in columns:
+            if pa.types.is_string(rows.schema.field(name).type):
+                is_missing = pc.is_in(pc.field(name), pa.array(null_words if name in used else [""]))
+                columns[name] = pc.if_else(is_missing, None, pc.field(name))
+    scanner = rows.scanner(columns=columns, **in_order())
     record_batches = scanner.to_batches()
     try:
         yield next(record_batches, pa.RecordBatch.from_pylist([], scanner.projected_schema))

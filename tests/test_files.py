@@ -42,6 +42,14 @@ def test_a_failure_leaves_the_old_model_and_nothing_else(models, tmp_path, monke
     assert_predicts_as(path, old)
 
 
+@pytest.mark.parametrize("points", [np.zeros((3, 5)), [1.0, 2.0], [[np.nan, 0.0]]])
+def test_points_that_do_not_fit_the_model_leave_the_old_file(points, tmp_path):
+    model, path = GPClassifier(n_inducing=5, optimizer=None, random_state=0).fit(X, Y), tmp_path / "model.npz"
+    model.save(path)
+    refuses("inducing_points ", model.set_params(inducing_points=points).save, path)
+    assert_predicts_as(path, model)
+
+
 def test_a_full_disk_leaves_the_old_model(models, tmp_path):
     old, new = models
     path, other = tmp_path / "model.npz", tmp_path / "new.npz"

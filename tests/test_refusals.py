@@ -53,7 +53,7 @@ REFUSED = {
     "positive and finite": lambda: fitted(RBF(0.0)),
     "RBF must have a number or a flat list as length_scale; got": lambda: fitted(RBF(np.ones((2, 2)))),
     "n_restarts_optimizer needs finite bounds": lambda: fitted(UNBOUNDED, optimizer="profile", n_restarts_optimizer=1),
-    "inducing points contain NaN": lambda: fitted(inducing_points=[[np.nan, 1.0]]),
+    "inducing_points has a value of size nan": lambda: fitted(inducing_points=[[np.nan, 1.0]]),
     "numeric array": lambda: fitted(inducing_points=[["a", "b"]]),
     r"shape \(m, 2\).*got \(3, 5\)": lambda: fitted(inducing_points=np.ones((3, 5))),
     r"categorical_features=\[0\] is only for fit": lambda: small(categorical_features=[0]).fit_batches([(X, Y)]),

@@ -28,6 +28,7 @@ from .files import KINDS, Arrays, Header, reading, to_json, write
 from .inference.fitting import Evidence
 from .kernels.features import Groups
 from .kernels.spec import KERNELS, KernelSpec, check_tree
+from .learning.inducing import given_points
 from .likelihoods import record_of, resolve
 from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, largest_size
 from .rows.batches import Rows
@@ -241,7 +242,8 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
         "elbo": elbo,
         "bound_gap": gap,
         "mean": np.atleast_1d(model.mean_),
-        "inducing_points": None if isinstance(points, str) else points,
+        # They may have been set after the fit.
+        "inducing_points": None if isinstance(points, str) else given_points(points, arrays["Z"].shape[2]),
     }
     arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in numbers.items() if value is not None}
     if model._stream_rows is not None:

@@ -16,7 +16,7 @@ from ..data.moments import Sample
 from ..kernels.spec import KernelSpec
 from ..kernels.wrappers import is_precomputed
 from ..names import MatrixLike
-from ..ranges import LARGEST_FEATURE, largest_size
+from ..ranges import LARGEST_FEATURE, is_within, largest_size
 from ..rows.block import dense
 from ..rows.coinciding import by_first_row
 from ..status import warn_user
@@ -201,7 +201,7 @@ def given_points(points: ArrayLike, n_features: int) -> np.ndarray:
     if Z.dtype.kind not in "biuf" or Z.ndim != 2 or Z.shape[1] != n_features or not len(Z):
         raise ValueError(f"{allowed}; got {Z.shape} of type {Z.dtype}.")
     Z = np.ascontiguousarray(Z, dtype=np.float64)
-    if largest_size(Z) > LARGEST_FEATURE:
+    if not is_within(Z, LARGEST_FEATURE):
         raise ValueError(f"inducing_points has a value of size {largest_size(Z):.3g}; at most {LARGEST_FEATURE:g}.")
     return Z
 

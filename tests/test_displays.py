@@ -81,7 +81,17 @@ def test_rows_of_equal_probability_stay_in_one_bin():
     assert bins.rows.tolist() == [7, 3]
     assert bins.low[0] == binomtest(1, 7).proportion_ci(method="wilson").low
     assert equal_mass_bins([1], [0.3]).rows.tolist() == [1]
-    refuses("n_bins must be a positive integer; got 0", equal_mass_bins, y, p, 0)
+    for n_bins in (0, 2.5):
+        refuses("n_bins must be a positive integer; got ", equal_mass_bins, y, p, n_bins)
+        refuses("n_bins must be a positive integer; got ", expected_calibration_error, y, p, n_bins)
+
+
+@pytest.mark.parametrize("display", [ReliabilityDisplay, CoverageDisplay])
+def test_a_picture_of_nothing_is_refused(display, model):
+    refuses("got an empty dict", display.from_predictions, Y, {})
+    refuses("got an empty dict", display.from_estimator, {}, X, Y)
+    refuses("n_features must be a positive integer", ImportanceDisplay.from_estimator, model, n_features=0)
+    refuses("n_features must be a positive integer", ShapleyDisplay.from_estimator, model, X[:1], n_features=0)
 
 
 def test_coverage_is_the_error_among_the_most_certain(model):
@@ -312,9 +322,12 @@ def test_labels_are_positions_in_the_classes_in_whatever_order_these_are():
         ((y, p[:, :2], ["none", "mild"]), r"labels \['grave'\] that are not among the model's classes"),
         ((y, p, ["none", "mild"]), "classes must have a label for each of 3 columns"),
         ((y, p), r"of labels give classes=model.classes_"),
+        ((y, p, ["none", "mild", "mild"]), "3 columns, none twice"),
         (([0, 1], [[0.2, 0.2], [0.5, 0.5]]), "rows that sum to one"),
     ):
         refuses(message, scores, *given)
+    for n_classes in (1, 3):
+        refuses("each of 2 columns", expected_calibration_error, ["none"], [0.2], classes=classes[:n_classes])
 
 
 def test_outcomes_may_be_two_labels():

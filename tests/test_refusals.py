@@ -73,7 +73,7 @@ REFUSED = {
     r"has 4: .* positions are from": lambda: fitted(categorical_features=[4]),
     "is a mask of 1 columns; X has 2": lambda: fitted(categorical_features=[True]),
     "probability must be between 0 and 1": lambda: expected_calibration_error([0, 1], [0.5, 1.1]),
-    "y_true must be 0 or 1": lambda: expected_calibration_error([0, 2], [0.5, 0.5]),
+    "y_true must be 0 to 1": lambda: expected_calibration_error([0, 2], [0.5, 0.5]),
     "rows that sum to one": lambda: expected_calibration_error([0], [[1.5, -0.5, 0.0]]),
     "n_bins must be": lambda: expected_calibration_error([0, 1], [0.5, 0.5], 0),
     "multiplies out to more than": lambda: fitted(RBF() ** 10**9),
@@ -84,7 +84,7 @@ REFUSED = {
     "n_new_inducing=2 is for models without neighbours": lambda: fitted(n_neighbors=5).partial_fit(
         X, Y, n_new_inducing=2
     ),
-    "one-dimensional, not empty and of the": lambda: expected_calibration_error([0, 1], [0.5]),
+    "dimensional, not empty and of the same length": lambda: expected_calibration_error([0, 1], [0.5]),
     "classifier with predict_proba; LinearSVC has no": lambda: predictive_entropy(LinearSVC().fit(X, Y), X),
     r"label must be one of \[0, 1, 2\] or None; got 7": lambda: calibration(small().fit(X, THREE), X, THREE, label=7),
     "value of size .*e": lambda: fitted(inducing_points=1e299 * np.ones((3, 2))),

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
+from .config import integer
 from .ranges import small_is_zero
 
 # Probabilities of several classes must sum to one within this tolerance.
@@ -67,8 +68,8 @@ def check_codes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Positions of classes as integers (n,) and probabilities of the classes as floats (n, C).
 
-    y_true has labels of ``classes`` (C,) or, with None, positions, 0 to C - 1. Raises ValueError for others, rows that
-    are no probabilities, or lengths that differ or are 0.
+    y_true has labels of ``classes`` (C,) or, with None, positions, 0 to C - 1. Raises ValueError for others, classes
+    that are not one for each column, rows that are no probabilities, and lengths that differ or are 0.
     """
     code, p = np.asarray(y_true), np.asarray(probability, dtype=np.float64)
     if code.ndim != 1 or p.ndim != 2 or len(code) != len(p) or not p.size:
@@ -77,15 +78,15 @@ def check_codes(
             f"got the shapes {code.shape} and {p.shape}."
         )
     if classes is not None:
-        if np.shape(classes) != p.shape[1:]:
-            raise ValueError(f"classes must have a label for each of {p.shape[1]} columns: model.classes_.")
+        if np.shape(classes) != p.shape[1:] or len(set(np.asarray(classes).tolist())) < p.shape[1]:
+            raise ValueError(f"classes must have a label for each of {p.shape[1]} columns, none twice: model.classes_.")
         code = class_positions(code, classes)
     if not np.all(np.isin(code, np.arange(p.shape[1]))):
         raise ValueError(
             f"y_true must be 0 to {p.shape[1] - 1}, positions of the classes; of labels give classes=model.classes_."
         )
     if not (np.all(p >= 0.0) and np.all(np.abs(np.sum(p, axis=1) - 1.0) <= SUM_TOLERANCE)):
-        raise ValueError("probability must be (n, C) with rows that sum to one: model.predict_proba(X).")
+        raise ValueError("probability must be between 0 and 1, with rows that sum to one: model.predict_proba(X).")
     return code.astype(np.intp), p
 
 
@@ -102,8 +103,7 @@ class Bins(NamedTuple):
     def of(cls, y_true: ArrayLike, probability: ArrayLike, n_bins: int, pos_label: object = None) -> Self:
         """Bins with equal numbers of rows, by their probability; rows of equal probability share a bin."""
         outcome, p = check_outcomes(y_true, probability, pos_label)
-        if n_bins < 1:
-            raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
+        integer(1).check("n_bins", n_bins)
         edges = np.unique(np.quantile(p, np.linspace(0.0, 1.0, n_bins + 1)[1:-1], method="inverted_cdf"))
         _, bins, rows = np.unique(np.searchsorted(edges, p, side="left"), return_inverse=True, return_counts=True)
         positives = np.bincount(bins, outcome).astype(int)
@@ -161,7 +161,7 @@ def expected_calibration_error(
     Raises
     ------
     ValueError
-        As ``check_outcomes`` and ``check_codes``, and for ``n_bins`` below one.
+        As ``check_codes``, and unless ``n_bins`` is a positive integer.
 
     References
     ----------
@@ -173,13 +173,9 @@ def expected_calibration_error(
     >>> round(expected_calibration_error([1, 1, 1, 0], [0.8, 0.8, 0.8, 0.8]), 3)
     0.05
     """
-    if n_bins < 1:
-        raise ValueError(f"n_bins must be a positive integer; got {n_bins!r}.")
-    if np.ndim(probability) == 2:
-        code, p = check_codes(y_true, probability, classes)
-    else:
-        code, p = check_outcomes(y_true, probability, None if classes is None else np.asarray(classes)[1])
-        p = np.column_stack([1.0 - p, p])
+    integer(1).check("n_bins", n_bins)
+    p = np.asarray(probability, dtype=np.float64)
+    code, p = check_codes(y_true, np.column_stack([1.0 - p, p]) if p.ndim == 1 else p, classes)
     return float(np.sum(np.abs(Gaps.of(code == np.argmax(p, axis=1), np.max(p, axis=1), n_bins).hits)) / len(p))
 
 

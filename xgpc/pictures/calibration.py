@@ -25,7 +25,11 @@ SHARES = np.linspace(0.02, 1.0, 50)
 
 def _by_name(several: MatrixLike, name: str = "") -> dict[str, MatrixLike]:
     """Several models or their probabilities by name, or a single one with the given name."""
-    return {str(key): value for key, value in several.items()} if isinstance(several, Mapping) else {name: several}
+    if not isinstance(several, Mapping):
+        return {name: several}
+    if not several:
+        raise ValueError("A picture needs one model or more, or their probabilities; got an empty dict.")
+    return {str(key): value for key, value in several.items()}
 
 
 @dataclass(eq=False)

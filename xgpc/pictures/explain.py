@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 from sklearn.base import BaseEstimator
 
+from ..config import integer
 from ..data.table import Column, Table
 from ..explain import shapley_values
 from ..names import MatrixLike, shown
@@ -102,6 +103,7 @@ class ShapleyDisplay(Display):
 
     def plot(self, *, n_features: int = 10, ax: Axes | None = None) -> Self:
         """Draw on the given axes, or on new ones."""
+        integer(1).check("n_features", n_features)
         order = np.argsort(-np.mean(np.abs(self.values), axis=0), kind="stable")[:n_features][::-1]
         is_part, is_single = len(order) < len(self.names), len(self.values) == 1
         labels = [f"{self.names[j]} = {_shown(self.columns[j])}" if is_single else self.names[j] for j in order]

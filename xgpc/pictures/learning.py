@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from ..config import integer
 from ..summary import feature_names
 from .base import COLOURS, Display
 
@@ -114,6 +115,7 @@ class ImportanceDisplay(Display):
 
     def plot(self, *, n_features: int = 20, ax: Axes | None = None, bar_kw: dict[str, Any] | None = None) -> Self:
         """Draw on the given axes, or on new ones; ``bar_kw`` goes to ``Axes.barh``."""
+        integer(1).check("n_features", n_features)
         order = np.argsort(-self.importances, kind="stable")[:n_features][::-1]
         is_part = len(order) < len(self.importances)
         title = f"The {len(order)} most relevant of {len(self.importances)} features" if is_part else ""

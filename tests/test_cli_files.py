@@ -236,6 +236,16 @@ def test_bad_tables_are_one_line_that_names_the_place(name, tmp_path, model, fai
     assert os.listdir(tmp_path) == [path.name]
 
 
+def test_missing_numbers_are_told_once_and_without_the_count_of_a_batch(tmp_path, model, run, tuned):
+    tuned(batch_rows=50)
+    frame = numbers(200)
+    saved(frame, model)
+    frame.loc[[3, 4, 60], "b"] = np.nan
+    err = run("predict", model, written(frame, tmp_path / "data.csv")).err
+    assert err.startswith("xgpc: warning: X has missing numbers (NaN): in 'b'. The training rows missed none there")
+    assert err.count("\n") == 1
+
+
 def test_a_file_without_rows_is_not_compared(tmp_path, model, fails):
     frame = numbers(40)
     saved(frame, model)

@@ -135,9 +135,9 @@ class GPClassifier(PosteriorClassifier):
         tails by arcsinh; a given kernel has length scales in the features' units, so it warps none. Predictions are
         made alike; ``encoding_`` has the ``limits`` and ``warps``. None: no value is changed.
     warm_start : bool, default=False
-        Whether to start from the previous fit's kernel, inducing points, posterior, label noise and rates. If features
-        or classes differ from those of the previous fit, the fit starts anew, and ``decisions_`` says so. A fit with a
-        precomputed kernel always starts anew.
+        Whether to start from the previous fit's inducing points, posterior, label noise, rates and, if kernels are
+        learned, its kernel, whatever ``kernel`` is now. If features or classes differ from those of the previous fit,
+        the fit starts anew, and ``decisions_`` says so. A fit with a precomputed kernel always starts anew.
     max_time : float or None, default=None
         Seconds after which the fit ends with the best result so far, always with a complete posterior. ``decisions_``
         and a ConvergenceWarning list the parts that were left out.
@@ -331,8 +331,8 @@ class GPClassifier(PosteriorClassifier):
         X : (n, d) array, data frame or sparse matrix
             Training rows. float32 and float64 are kept; a memory map is read in place. Data frames (pandas, polars,
             Arrow) may have categorical columns and missing values; the mean of the column replaces a missing number,
-            and an indicator column marks it. Sparse rows become dense block by block; neighbours and
-            ``inducing_points="all"`` need dense rows.
+            and an indicator column marks it. Sparse rows become dense block by block, with
+            ``inducing_points="all"`` all at once; neighbours need dense rows.
         y : (n,) array, or (n, C) array with ``classes``
             Class labels; or for each row how often it had each of the ``classes``, in their order, such as successes
             and failures. A count k is as k equal rows. Probabilities are counts whose sum is one. The bound has no

@@ -47,7 +47,7 @@ def written(frame, path):
     if path.name.endswith(".parquet"):
         frame.to_parquet(path, row_group_size=70, index=False)
     else:
-        frame.to_csv(path, index=False)
+        frame.to_csv(path, index=False, compression="gzip" if path.suffix.lower() == ".gz" else None)
     return str(path)
 
 
@@ -70,7 +70,7 @@ def saved(frame, path):
     return estimator
 
 
-@pytest.mark.parametrize("kind", ["data.csv", "data.csv.gz", "data.parquet", "-"])
+@pytest.mark.parametrize("kind", ["data.csv", "data.csv.gz", "DATA.CSV.GZ", "data.parquet", "-"])
 def test_a_table_is_fitted_and_predicted_as_the_estimator_does(kind, tmp_path, model, run):
     frame = people()
     X, y = frame.drop(columns=["name", "y"]), frame["y"]
@@ -181,7 +181,7 @@ BAD_COLUMNS = {
     "lists as a feature": ("a", LISTS, TO_FIT, "The column 'a' has values that are neither numbers nor text"),
     "lists as classes": ("y", LISTS, TO_FIT, "list<element: double>"),
     "lists to predict": ("a", LISTS, ["predict", "MODEL", "DATA"], "array element with a sequence"),
-    "lists to keep": ("y", LISTS, ["predict", "MODEL", "DATA", "--keep", "y"], "list<element: double>"),
+    "lists to keep": ("y", LISTS, ["predict", "MODEL", "DATA", "--keep", "y"], "nested columns ['y']; write Parquet"),
     "times as a feature": ("b", TIMES, TO_FIT, "X has dates or durations in the columns ['b']"),
     "times to compare": ("y", TIMES, TO_EVALUATE, "not among the model's classes [0, 1]"),
     "a feature as the target": ("y", TIMES, [*TO_EVALUATE, "--target", "b"], "not among the model's classes [0, 1]"),

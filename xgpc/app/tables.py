@@ -77,17 +77,19 @@ def _csv_dataset(path: str, is_text: Mapping[str, bool], target: str | None) -> 
 def opened(path: str, is_text: Mapping[str, bool], target: str | None = None) -> Iterator[dataset.Dataset]:
     """Open a file, and name it in errors of Arrow and the system; ``is_text`` says of columns of CSV if they are text.
 
-    Standard input ("-") and pipes, which can be read only once, are copied to a temporary file.
+    Standard input ("-") and pipes, which can be read only once, and files ".GZ" are copied to a temporary file.
     """
     name = "standard input" if path == "-" else path
     if path == "-" and sys.stdin is None:
         raise ValueError("standard input is closed; give the name of a file.")
     with ExitStack() as stack:
         try:
-            if path == "-" or Path(path).is_fifo():
+            # Arrow knows the ending in small letters alone.
+            is_capital = path.lower().endswith(".gz") and not path.endswith(".gz")
+            if path == "-" or is_capital or Path(path).is_fifo():
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xgpc-"))
                 with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as source:
-                    path = str(Path(folder) / "rows.csv")
+                    path = str(Path(folder) / ("rows.csv.gz" if is_capital else "rows.csv"))
                     with open(path, "wb") as copy:
                         shutil.copyfileobj(source, copy)
             rows = parquet_dataset(path) if is_parquet(path) else _csv_dataset(path, is_text, target)
@@ -161,6 +163,9 @@ def write_rows(path: str | None, batches: Iterator[pa.RecordBatch]) -> None:
             # Without the time the same predictions make the same file.
             file = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
         writer_of = parquet.ParquetWriter if path is not None and is_parquet(path) else csv.CSVWriter
+        nested = [field.name for field in first.schema if pa.types.is_nested(field.type)]
+        if nested and writer_of is csv.CSVWriter:
+            raise ValueError(f"CSV cannot hold the nested columns {nested}; write Parquet: --output FILE.parquet.")
         writer = stack.enter_context(writer_of(file, first.schema))
         for batch in chain([first], batches):
             with writing(path or "standard output"):

@@ -155,7 +155,7 @@ def test_a_typing_error_in_a_number_is_named(tmp_path, model, run, fails, tuned)
         assert "levels" not in run(*to_fit(written(frame[columns], path), model)).err
         data = written(typed[columns], path)
         for command in (["predict", model, data], ["evaluate", model, data, "--target", "y"]):
-            fails(command, "In column 'pay': line 72: '13o4' is no number; correct it")
+            fails(command, "In column 'pay': line 72: '13o4' is no number; correct or empty it")
     other = tmp_path / "other.npz"
     doubt = "The column 'pay' has numbers in nearly all rows, but row 70 has the text '13o4'", "--categorical of the c"
     for name, place in (("data.csv", "line 72 of the file"), ("data.parquet", "row 70 of the data, counted from 0")):

@@ -220,14 +220,12 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
     header, arrays = posterior_contents(model.posterior_)
     # Files have ordered classes by level.
     classes, counts = map(model._record.by_level, (model.classes_, model.class_count_))
-    points, weights = model.inducing_points, model.class_weight
-    own_parameters = {
-        # Given inducing points are an array of the file instead.
-        "inducing_points": points if isinstance(points, str) else None,
-        "class_weight": list(weights.items()) if isinstance(weights, dict) else weights,
-    }
+    weights = list(model.class_weight.items()) if isinstance(model.class_weight, dict) else model.class_weight
+    # Given inducing points are an array of the file instead.
+    points = model.inducing_points
+    points_name = points if isinstance(points, str) else None
     header |= {
-        "parameters": parameters_to_data(model) | own_parameters,
+        "parameters": parameters_to_data(model) | {"inducing_points": points_name, "class_weight": weights},
         "likelihood_and_bound": model._record.key,
         "has_objects_as_labels": classes.dtype.kind == "O",
         "encoding": None if model.encoding_ is None else model.encoding_.to_data(),
@@ -243,7 +241,7 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
         "bound_gap": gap,
         "mean": np.atleast_1d(model.mean_),
         # They may have been set after the fit.
-        "inducing_points": None if isinstance(points, str) else given_points(points, arrays["Z"].shape[2]),
+        "inducing_points": given_points(points, arrays["Z"].shape[2]) if points_name is None else None,
     }
     arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in numbers.items() if value is not None}
     if model._stream_rows is not None:

@@ -282,22 +282,19 @@ def probability_of_failure(
     # A systematic sample: a step of the sum over all rows that passes a whole number takes its row.
     steps = np.floor(np.cumsum(share) + random.uniform())
     chosen = np.flatnonzero(np.diff(steps, prepend=0.0) > 0.5)
-    probability, draws = float(np.mean(p)), np.zeros(n_draws)
-    if len(chosen):
-        rows = dense(model._rows(population))[chosen]
-        with single_threaded_blas():
-            drawn = exact_draws(model._latent_at(rows)[0], model._covariance(rows), n_draws, random)
-        if level is None:
-            values = drawn.reshape(*drawn.shape[:-2], -1).T
-            fails = np.exp(record.log_probabilities_given(values)[:, column]).reshape(len(chosen), n_draws)
-        else:
-            fails = (drawn > level) == bool(level_of_failure)
-        draws = (1.0 / share[chosen]) @ (fails - p[chosen, None]) / len(p)
-    draws = np.clip(probability + draws, 0.0, 1.0)
+    rows = dense(model._rows(population))[chosen]
+    with single_threaded_blas():
+        drawn = exact_draws(model._latent_at(rows)[0], model._covariance(rows), n_draws, random)
+    if level is None:
+        values = drawn.reshape(*drawn.shape[:-2], -1).T
+        fails = np.exp(record.log_probabilities_given(values)[:, column]).reshape(len(chosen), n_draws)
+    else:
+        fails = (drawn > level) == bool(level_of_failure)
+    probability = float(np.mean(p))
+    draws = np.clip(probability + (1.0 / share[chosen]) @ (fails - p[chosen, None]) / len(p), 0.0, 1.0)
     low, high = np.quantile(draws, [0.5 - 0.5 * confidence, 0.5 + 0.5 * confidence])
     # Of a mean of independent rows: each counts with its probability, not with a random outcome.
-    sampling_std = float(np.std(p) / np.sqrt(len(p)))
-    return FailureProbability(probability, float(low), float(high), draws, sampling_std)
+    return FailureProbability(probability, float(low), float(high), draws, float(np.std(p) / np.sqrt(len(p))))
 
 
 def _inclusion(size: np.ndarray, n: int) -> np.ndarray:

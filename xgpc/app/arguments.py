@@ -28,6 +28,9 @@ and NaN are missing. The target has two classes or more, given as text or whole 
 to fit may be more than fit into memory, if all features are numbers.
 """
 
+# Adds an option that names columns, and can be repeated.
+add_columns = partial(argparse.ArgumentParser.add_argument, nargs="+", action="extend", default=[], metavar="COLUMN")
+
 
 class _Parser(argparse.ArgumentParser):
     """An argument parser that raises ValueError, so that its errors are one line like all others."""
@@ -63,22 +66,15 @@ def parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--html", metavar="FILE", help=page)
     formats = "CSV (.csv), compressed CSV (.csv.gz) or Parquet (.parquet); default: CSV to standard output"
     predict.add_argument("--output", metavar="FILE", help=f"where to write: {formats}")
-    _columns(predict, "--keep", "columns to write before the predictions, such as numbers of the rows")
+    add_columns(predict, "--keep", help="columns to write before the predictions, such as numbers of the rows")
     _add_options(fit)
     return arguments
 
 
-def _columns(command: argparse.ArgumentParser, option: str, help_text: str) -> None:
-    """Add an option that names columns, and can be repeated."""
-    command.add_argument(option, nargs="+", action="extend", default=[], metavar="COLUMN", help=help_text)
-
-
 def auto_or_integer(text: str) -> str | int:
     """The value of an option that is "auto" or a whole number."""
-    if text == "auto":
-        return text
     try:
-        return int(text)
+        return text if text == "auto" else int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor 'auto'") from None
 
@@ -87,9 +83,9 @@ def _add_options(fit: argparse.ArgumentParser) -> None:
     """Add the options of ``xgpc fit``; None stands for the default of ``GPClassifier``."""
     add = fit.add_argument
     add("--model", required=True, metavar=f"FILE{MODEL_ENDING}", help="where to save the model")
-    _columns(fit, "--drop", "columns that are no features, such as numbers of the rows")
+    add_columns(fit, "--drop", help="columns that are no features, such as numbers of the rows")
     categorical = "columns of names that look like numbers, such as postcodes"
-    add("--categorical", dest="categorical_features", nargs="+", action="extend", metavar="COLUMN", help=categorical)
+    add_columns(fit, "--categorical", dest="categorical_features", default=None, help=categorical)
     number = partial(add, type=auto_or_integer, metavar="N")
     number("--inducing", dest="n_inducing", help="number of inducing points (default: auto, up to 256)")
     near = "near rows that a prediction also looks at; 0: none, and the model holds no training rows (default: auto)"

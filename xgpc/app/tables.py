@@ -64,12 +64,11 @@ def _csv_dataset(path: str, is_text: Mapping[str, bool], target: str | None) -> 
     fields = []
     for field in dataset.dataset(path, format=form).schema:
         # Text that is not UTF-8 is inferred as bytes, and an error as text.
-        inferred = pa.string() if pa.types.is_binary(field.type) else field.type
-        # After whole numbers, or none, in the first block, further ones may have fractions.
-        is_float = pa.types.is_integer(inferred) or pa.types.is_null(inferred)
-        # As a number a cell of text is an error that names it; as text it would make text of all others.
-        is_float = field.name != target and (is_float or (pa.types.is_string(inferred) and field.name in is_text))
-        fields.append((field.name, pa.string() if is_text.get(field.name) else pa.float64() if is_float else inferred))
+        name, kind = field.name, pa.string() if pa.types.is_binary(field.type) else field.type
+        # After whole numbers, or none, in the first block, further ones may have fractions. In a column of numbers a
+        # cell of text is an error that names it; as text it would make text of all others.
+        is_float = name != target and (kind in (pa.int64(), pa.null()) or (kind == pa.string() and name in is_text))
+        fields.append((name, pa.string() if is_text.get(name) else pa.float64() if is_float else kind))
     return dataset.dataset(path, pa.schema(fields), form)
 
 
@@ -84,12 +83,11 @@ def opened(path: str, is_text: Mapping[str, bool], target: str | None = None) ->
         raise ValueError("standard input is closed; give the name of a file.")
     with ExitStack() as stack:
         try:
-            # Arrow knows the ending in small letters alone.
-            is_capital = path.lower().endswith(".gz") and not path.endswith(".gz")
-            if path == "-" or is_capital or Path(path).is_fifo():
+            # Arrow knows the ending .gz in small letters alone.
+            if path == "-" or Path(path).suffix == ".GZ" or Path(path).is_fifo():
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xgpc-"))
                 with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as source:
-                    path = str(Path(folder) / ("rows.csv.gz" if is_capital else "rows.csv"))
+                    path = str(Path(folder) / f"rows.csv{Path(path).suffix.lower()}")
                     with open(path, "wb") as copy:
                         shutil.copyfileobj(source, copy)
             rows = parquet_dataset(path) if is_parquet(path) else _csv_dataset(path, is_text, target)
@@ -104,8 +102,7 @@ def opened(path: str, is_text: Mapping[str, bool], target: str | None = None) ->
             reason = re.sub(r"Row #(\d+)", lambda row: f"line {_line(path, int(row[1]) - 2)}", reason, count=1)
             # Columns are counted from 0.
             reason = re.sub(r"CSV column #(\d+)", lambda place: f"column {rows.schema.names[int(place[1])]!r}", reason)
-            how = r"\1 is no number; correct it, or leave the cell empty"
-            reason = re.sub(r"CSV conversion error to double: invalid value ('.*')", how, reason)
+            reason = re.sub(r"CSV conv.* double: invalid value ('.*')", r"\1 is no number; correct or empty it", reason)
             form = "Data are CSV files in UTF-8 with a header line, or .parquet."
             raise ValueError(f"cannot read {name!r}: {reason}. {form}") from None
 

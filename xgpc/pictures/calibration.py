@@ -25,11 +25,10 @@ SHARES = np.linspace(0.02, 1.0, 50)
 
 def _by_name(several: MatrixLike, name: str = "") -> dict[str, MatrixLike]:
     """Several models or their probabilities by name, or a single one with the given name."""
-    if not isinstance(several, Mapping):
-        return {name: several}
-    if not several:
+    named = several if isinstance(several, Mapping) else {name: several}
+    if not named:
         raise ValueError("A picture needs one model or more, or their probabilities; got an empty dict.")
-    return {str(key): value for key, value in several.items()}
+    return {str(key): value for key, value in named.items()}
 
 
 @dataclass(eq=False)

@@ -110,17 +110,13 @@ class ShapleyDisplay(Display):
         title = f"The {len(order)} features of {len(self.names)} with the largest Shapley values" if is_part else ""
         ax = self._on_rows(ax, labels, f"Change of the latent mean towards {self.label}", title)
         if is_single:
-            self._draw_row(ax, order)
+            values, half = self.values[0, order], 1.96 * self.std[0, order]
+            colours = [COLOURS[1] if value > 0.0 else COLOURS[0] for value in values]
+            ax.barh(range(len(order)), values, xerr=half, color=colours, alpha=0.75, capsize=3.0, ecolor="0.25")
         else:
             self._draw_rows(ax, order)
         ax.axvline(0.0, color="0.35", linewidth=1.0)
         return self
-
-    def _draw_row(self, ax: Axes, order: np.ndarray) -> None:
-        values, places = self.values[0, order], np.arange(len(order))
-        colours = [COLOURS[1] if value > 0.0 else COLOURS[0] for value in values]
-        half = 1.96 * self.std[0, order]
-        ax.barh(places, values, xerr=half, color=colours, alpha=0.75, capsize=3.0, ecolor="0.25")
 
     def _draw_rows(self, ax: Axes, order: np.ndarray) -> None:
         # Points at random heights within the feature's row hide each other less.

@@ -89,7 +89,9 @@ def _drawn(X: np.ndarray, y: np.ndarray, order: np.ndarray, model: BaseEstimator
     for i in order[:LISTED]:
         best = int(np.argmax(log_p[i]))
         squares = "".join(
-            f'<path d="M{j % 8} {j // 8}h1v1h-1z" fill-opacity="{value / 16.0:g}"/>' for j, value in enumerate(X[i])
+            f'<path d="M{j % 8} {j // 8}h1v1h-1z" fill-opacity="{value / 16.0:g}"/>'
+            for j, value in enumerate(X[i])
+            if value
         )
         text = f"{y[i]}: P({model.classes_[best]}) = {np.exp(log_p[i, best]):.2f}"
         pictures.append(

@@ -222,6 +222,18 @@ def test_values_that_many_rows_have_are_levels_too():
     assert fitted(table[::3], np.arange(20) % 2).encoding_.columns[0].levels == ()
 
 
+@pytest.mark.parametrize("dtypes", [("float32", "float64"), ("float64", "float32")])
+@pytest.mark.parametrize("options", [{}, {"categorical_features": ["gain"]}])
+def test_numbers_are_the_same_levels_in_single_precision(dtypes, options, tmp_path):
+    gain = np.array([0.0, 0.0, 0.0, 0.1, 7.7] * 20)
+    table = pd.DataFrame({"gain": gain, "age": [np.nan, *np.sin(range(99))]})
+    given, other = map(table.astype, dtypes)
+    model = fitted(given, gain == 7.7, **options)
+    for one in (model, reloaded(model, tmp_path)):
+        np.testing.assert_allclose(one.encoding_.encode(other), one.encoding_.encode(given), rtol=1e-6)
+        np.testing.assert_allclose(one.predict_proba(other), one.predict_proba(given), rtol=1e-5)
+
+
 Y = np.arange(6) % 2
 ARROW = pyarrow.table([pyarrow.array(np.ones(6))] * 2, names=["x", "x"])
 TWICE = pd.DataFrame(np.ones((6, 2)), columns=["x", "x"])

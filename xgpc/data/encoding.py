@@ -58,16 +58,20 @@ class ColumnEncoding:
     fill : float or None
         The training rows' mean, of values within limits, which stands for a missing number; None for a categorical
         column.
+    is_single : bool
+        Whether the training rows' numbers were float32: any numbers are levels if they are so after rounding to it.
     """
 
     name: str
     levels: tuple[Level, ...]
     has_missing: bool
     fill: float | None
+    is_single: bool = False
 
     def __post_init__(self) -> None:
         numbers = [*(() if self.has_text else self.levels), *(() if self.fill is None else (self.fill,))]
-        is_valid = isinstance(self.name, str) and isinstance(self.has_missing, bool) and len(self.levels) <= MAX_LEVELS
+        is_valid = isinstance(self.name, str) and len(self.levels) <= MAX_LEVELS
+        is_valid &= all(isinstance(truth, bool) for truth in (self.has_missing, self.is_single))
         is_valid &= all(isinstance(number, int | float) and math.isfinite(number) for number in numbers)
         if not is_valid or self.levels != tuple(sorted(set(self.levels))):
             raise ValueError(f"its encoding is not valid: {reprlib.repr(self)}")
@@ -96,14 +100,18 @@ class ColumnEncoding:
 
     def places(self, column: Column) -> np.ndarray:
         """Return the position (n,) of each row's level among the columns of the matrix."""
-        (codes, levels), first = column.as_levels(), self.levels[:1]
-        if len(levels) and first and isinstance(levels[0], str) != isinstance(first[0], str):
+        (codes, levels), own = column.as_levels(), self.levels
+        has_both = bool(len(levels) and own)
+        if has_both and isinstance(levels[0], str) != isinstance(own[0], str):
             kind, fitted_kind = ("text", "numbers") if isinstance(levels[0], str) else ("numbers", "text")
             raise ValueError(
                 f"The column {self.name!r} has {kind}, such as {levels[first_text(levels)]!r}; the model was fitted to "
-                f"{fitted_kind}, such as {first[0]!r}. Give it as it was."
+                f"{fitted_kind}, such as {own[0]!r}. Give it as it was."
             )
-        place_of = {level: place for place, level in enumerate(self.levels)}
+        if has_both and (self.is_single or column.values.dtype == np.float32):
+            with np.errstate(over="ignore"):
+                own, levels = (np.array(numbers, dtype=np.float32).tolist() for numbers in (own, levels))
+        place_of = {level: place for place, level in enumerate(own)}
         # The last is for missing values, whose code is -1.
         places = [*(place_of.get(level, self.n_known) for level in levels), len(self.levels)]
         return np.array(places, dtype=np.intp)[codes]
@@ -130,7 +138,8 @@ def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> Colu
         frequent = sorted(kept, key=lambda level: (-n_rows[level], level))[:MAX_LEVELS]
         kept = [level for level in frequent if n_rows[level] >= LEAST_OF_LEVEL] or frequent[:1]
     # If no row has a value, any later one counts as one level, as a missing one does.
-    return ColumnEncoding(column.name, tuple(sorted(kept)), bool(n_rows and counts[0]), None)
+    has_missing, is_single = bool(n_rows and counts[0]), column.values.dtype == np.float32
+    return ColumnEncoding(column.name, tuple(sorted(kept)), has_missing, None, is_single)
 
 
 def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
@@ -154,7 +163,7 @@ def learned_numbers(column: Column, rows: np.ndarray, weight: np.ndarray) -> Col
     differs = len(distinct) > 2 and varies(np.min(numbers[is_usable]), np.max(numbers[is_usable]))
     is_uneven = differs and np.max(counts) > REPEATED_SHARE * np.sum(counts)
     repeated = often.tolist() if is_uneven and 1 < len(often) <= MAX_LEVELS else []
-    return ColumnEncoding(column.name, tuple(repeated), has_missing, fill)
+    return ColumnEncoding(column.name, tuple(repeated), has_missing, fill, column.values.dtype == np.float32)
 
 
 class Part(NamedTuple):
@@ -369,7 +378,12 @@ class Encoding:
 
     def to_data(self) -> dict[str, Any]:
         """Return the encoding as values that JSON can hold."""
-        columns, warps = [asdict(column) for column in self.columns], {"warps": list(self.warps)} if self.warps else {}
+        warps = {"warps": list(self.warps)} if self.warps else {}
+        # Files of earlier versions do not have what is false.
+        columns = [
+            {name: value for name, value in asdict(column).items() if (name, value) != ("is_single", False)}
+            for column in self.columns
+        ]
         return {"dtype": self.dtype, "columns": columns, "limits": list(self.limits), **warps}
 
     @classmethod

@@ -90,8 +90,8 @@ def _places(column: ColumnEncoding, values: Tensor, kind: int) -> Tensor:
     """Positions (rows, 1) of numbers of the type ``kind`` among the levels, as in ``ColumnEncoding.places``."""
     # A column without known values has no level that anything equals.
     levels = np.array(column.levels or [np.inf], dtype=np.float64)
-    if kind == TensorProto.FLOAT:
-        levels = levels.astype(np.float32)
+    if kind == TensorProto.FLOAT or column.is_single:
+        levels, values = levels.astype(np.float32), values.cast(TensorProto.FLOAT).cast(TensorProto.DOUBLE)
     if len(np.unique(levels)) < len(levels):
         raise ValueError(
             f"Levels of the column {column.name!r} are equal in single precision, float32: make its input float64."

@@ -132,6 +132,15 @@ def test_names_of_features_are_kept(small_subset):
         assert fitted.n_features_in_ == 2
 
 
+def test_columns_whose_names_are_no_text_keep_their_order(small_subset):
+    frame = pd.DataFrame(X, columns=[0, 1])
+    swapped = frame[[1, 0]]
+    fitted = without_warnings(model().fit_batches, cut((frame, Y), 400))
+    refuses(r"has the columns \['1', '0'\]; the model was fitted to \['0', '1'\]", fitted.predict, swapped)
+    for other in (swapped, X):
+        refuses("Give the same ones in the same order", model().fit_batches, [(frame, Y), (other, Y)])
+
+
 def with_value(value):
     place = (np.arange(1000)[:, None] == 17) & [False, True]
     return lambda X, y, w: (np.where(place, value, X), y, w)

@@ -70,10 +70,10 @@ class Columns(NamedTuple):
 
     def check_same(self, first: Columns) -> None:
         """Raise ValueError if a batch has other columns than the first batch."""
-        if (self.n_features, self.names) != (first.n_features, first.names):
-            columns, first_columns = (f"{side.n_features} features, {side.described}" for side in (self, first))
+        if (self.n_features, self.names, self.labels) != (first.n_features, first.names, first.labels):
+            sides = [f"{side.n_features} features, {list(side.labels or side.described)}" for side in (self, first)]
             raise ValueError(
-                f"The batch has {columns}; the first batch has {first_columns}. Give the same ones in the same order."
+                f"The batch has {sides[0]}; the first batch has {sides[1]}. Give the same ones in the same order."
             )
 
     @property
@@ -287,7 +287,7 @@ def training_batch(batch: MatrixLike) -> tuple[Columns | None, Rows]:
     rows = check_array(array, dtype=FLOATS, order="C", ensure_all_finite=False, ensure_min_samples=0, input_name="X")
     check_features(rows, table.names)
     checked = Rows(rows, checked_labels(y, len(rows)), checked_weights(weight, len(rows)))
-    return Columns(rows.shape[1], table.names), checked
+    return Columns(rows.shape[1], table.names, table.labels), checked
 
 
 def transformed(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.metrics import log_loss
-from support.fits import kept, quietly, refuses, without_warnings
+from support.fits import kept, quietly, refuses, reloaded, without_warnings
 from support.reference import moons
 
 from xgpc import GPClassifier
@@ -354,7 +354,7 @@ def test_many_rows_in_batches_are_warped(tuned):
     np.testing.assert_array_equal(off.predict_proba(encode(OTHERS)), found.predict_proba(OTHERS))
 
 
-def test_columns_of_tables_are_warped():
+def test_columns_of_tables_are_warped(tmp_path):
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame({"shop": np.where(X[:, 2] > 0.0, "a", "b"), "income": X[:, 0], "age": X[:, 2]})
     frame.loc[::9, "age"] = np.nan
@@ -362,15 +362,15 @@ def test_columns_of_tables_are_warped():
     (warp,) = found.encoding_.warps
     assert found.encoding_.matrix_names[warp.feature] == "income"
     assert any("'income'" in text for text in found.decisions_ if "heavy tails" in text)
-    # In a table of numbers, the mean of the warped values stands for a missing one.
-    numbers = frame[["income"]].assign(noise=X[:, 2])
-    plain = quietly(model(), numbers, Y)
-    (warp,) = plain.encoding_.warps
-    with pytest.warns(UserWarning, match="mean stands for"):
-        missing = plain.predict_proba(pd.DataFrame({"income": [np.nan], "noise": [0.5]}))
-    mean = plain.encoding_.inverse(plain.feature_mean_[None])[0, 0]
-    np.testing.assert_allclose(missing, plain.predict_proba(pd.DataFrame({"income": [mean], "noise": [0.5]})))
-    assert warp.centre < mean < np.mean(numbers["income"])
+    # The mean of the column stands for a missing number, as in a table with levels, also if it is within limits.
+    numbers, rows = frame[["income"]].assign(noise=X[:, 2]), pd.DataFrame({"income": [np.nan], "noise": [0.5]})
+    mean = np.average(numbers["income"], weights=Y + 1.0)
+    plain = quietly(model(), numbers, Y, sample_weight=Y + 1.0)
+    assert plain.encoding_.warps
+    for one in (plain, reloaded(plain, tmp_path)):
+        with pytest.warns(UserWarning, match="mean stands for"):
+            missing = one.predict_proba(rows)
+        np.testing.assert_allclose(missing, one.predict_proba(rows.fillna(mean)))
 
 
 def test_the_default_baseline_of_shapley_values_is_the_mean_of_encoded_rows(warped):

@@ -85,6 +85,7 @@ SCHEMA = {
     "class_weight_": Kind("c", float(np.nextafter(0.0, 1.0)), float(np.finfo(np.float64).max)),
     "feature_mean_": Kind("d"),
     "feature_spread_": Kind("d", 0.0),
+    "feature_fill": Kind("d"),
     "feature_names": Kind("f", types=("U",)),
     "column_labels": Kind("f", types=("U",)),
 }
@@ -254,17 +255,17 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
 
 
 def column_names(columns: Columns) -> Arrays:
-    """Names and labels of the columns that a model was fitted to, as far as they have any."""
-    texts = {"feature_names": columns.names, "column_labels": columns.labels}
-    return {name: np.array(labels) for name, labels in texts.items() if labels is not None}
+    """Names, labels and fill of the columns that a model was fitted to, as far as they have any."""
+    values = {"feature_names": columns.names, "column_labels": columns.labels, "feature_fill": columns.fill}
+    return {name: np.array(of_columns) for name, of_columns in values.items() if of_columns is not None}
 
 
 def columns_from(arrays: Arrays, n_columns: int, encoding: Encoding = PLAIN) -> Columns:
-    """Columns with the names and labels that ``column_names`` gave, and with moments, if a file has any."""
+    """Columns with what ``column_names`` gave, and with moments, if a file has any."""
     stored = (arrays.get(name) for name in ("feature_names", "column_labels"))
     names, labels = (None if texts is None else tuple(texts.tolist()) for texts in stored)
     mean, spread = (arrays.get(name, NONE) for name in ("feature_mean_", "feature_spread_"))
-    return Columns(n_columns, names, labels, encoding, mean, spread)
+    return Columns(n_columns, names, labels, encoding, mean, spread, arrays.get("feature_fill"))
 
 
 def parameters_to_data(model: BaseEstimator) -> Header:

@@ -102,12 +102,11 @@ def _fit(
     class_totals = np.bincount(rows.y, rows.weight, len(classes)) if all_rows is None else all_rows[0].counts[2]
     prior_mean = prior_mean_of(config, record, class_totals)
     labels = record.site_labels(np.arange(len(classes)))
-    X, encoding = rows.X, columns.encoding
-    sentences = encoding.described_levels(X)
+    X, sentences = rows.X, columns.encoding.described_levels(rows.X)
     if config.feature_transform is not None and not is_precomputed(config.kernel):
         keeps_kernel = config.warm_start and (config.kernel is None or config.optimizer is not None)
         previous = model._columns if keeps_kernel and hasattr(model, "posterior_") else None
-        X, encoding, told = transformed(rows, columns, config.kernel is None, previous)
+        X, columns, told = transformed(rows, columns, config.kernel is None, previous)
         sentences += told
     for sentence in sentences:
         run.history.add(decision=sentence)
@@ -119,7 +118,7 @@ def _fit(
             decision="Features whose values differ by less than 1e-12 of their size (5e-7 in single precision) or by "
             f"1e-292 count as constant, as after rounding: {names}. Standardise them if need be."
         )
-    columns = columns._replace(encoding=encoding, mean=mean_of_rows, spread=spread)
+    columns = columns._replace(mean=mean_of_rows, spread=spread)
     stream = None if all_rows is None else all_rows[1](replace(all_rows[0], labels=labels, columns=columns))
     n_rows = (stream or source).n_rows
     if not config.has_batches(n_rows) and (config.batch_size or not is_name(config.learning_rate, ("adaptive",))):

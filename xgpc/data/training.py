@@ -39,7 +39,7 @@ from .checks import (
 )
 from .encoding import HOW_TO_MISS, PLAIN, Encoding, is_categorical, warn_of_means
 from .table import Column, Table, first_text, levels_of
-from .tails import described, limits_beside, limits_of, warps_of
+from .tails import described, limits_beside, limits_of, warps_of, within
 
 FLOATS = (np.float64, np.float32)
 HOW_TO_NUMBER = (
@@ -59,6 +59,8 @@ class Columns(NamedTuple):
     labels : of the columns of a data frame if these are not text, as text, or None
     encoding : Encoding
     mean, spread : (n_features,) of the training rows, or empty
+    fill : (n_features,) mean before warps, or None if no feature of a table of numbers, or an array, is warped; None is
+        also what files of earlier versions have
     """
 
     n_features: int
@@ -67,6 +69,7 @@ class Columns(NamedTuple):
     encoding: Encoding = PLAIN
     mean: np.ndarray = NONE
     spread: np.ndarray = NONE
+    fill: np.ndarray | None = None
 
     def check_same(self, first: Columns) -> None:
         """Raise ValueError if a batch has other columns than the first batch."""
@@ -226,7 +229,8 @@ def checked_rows(model: BaseEstimator, table: Table, fitted: Columns | None) -> 
     names = model_columns.names or table.names
     if len(model_columns.mean) and table.is_frame and math.isnan(largest_size(rows)):
         warn_of_means(missing_numbers(rows, names))
-        mean = encoding.inverse(model_columns.mean[None])[0]
+        fill = model_columns.fill
+        mean = encoding.inverse(model_columns.mean[None])[0] if fill is None else fill
         rows = np.where(np.isnan(rows), mean.astype(rows.dtype), rows)
     check_features(rows, names, HOW_TO_MISS if takes_tables else HOW_TO_IMPUTE)
     return rows
@@ -292,8 +296,8 @@ def training_batch(batch: MatrixLike) -> tuple[Columns | None, Rows]:
 
 def transformed(
     rows: Rows, columns: Columns, may_warp: bool, previous: Columns | None
-) -> tuple[MatrixLike, Encoding, list[str]]:
-    """Return the rows within limits and warped, the encoding with both, and sentences on it.
+) -> tuple[MatrixLike, Columns, list[str]]:
+    """Return the rows within limits and warped, the columns with an encoding that has both, and sentences on it.
 
     ``previous`` are the columns of a previous fit that a warm start continues: if the columns are the same, its warps
     stay, if it has any. Sparse rows stay unchanged, because zeros would not stay zeros; memory maps, because a copy may
@@ -301,7 +305,7 @@ def transformed(
     """
     X, encoding = rows.X, columns.encoding
     if sparse.issparse(X):
-        return X, encoding, []
+        return X, columns, []
     is_kept, sentences = is_mapped(X), list[str]()
     off = "stay, because X is a memory map" if is_kept else "{} (feature_transform=None leaves them)"
     limits = limits_of(X, rows.weight)
@@ -320,6 +324,8 @@ def transformed(
             f"Values that a wide gap separates from all others {off.format('are moved to limits')}: {where}."
         )
     if is_kept or not sentences:
-        return X, encoding, sentences
+        return X, columns, sentences
     encoding = replace(encoding, limits=limits, warps=warps)
-    return encoding.transform(X), encoding, sentences
+    is_filled = warps and not encoding.columns
+    fill = np.average(within(X, limits), axis=0, weights=rows.weight) if is_filled else None
+    return encoding.transform(X), columns._replace(encoding=encoding, fill=fill), sentences

@@ -234,6 +234,18 @@ def test_numbers_are_the_same_levels_in_single_precision(dtypes, options, tmp_pa
         np.testing.assert_allclose(one.predict_proba(other), one.predict_proba(given), rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["int64", "uint64", "Int64", object])
+def test_integers_that_would_be_rounded_are_no_levels(kind):
+    keys, y = pd.Series(2**60 + np.arange(60) % 4, name="key"), np.arange(60) % 2
+    table = keys.astype(kind).to_frame()
+    model, message = small(categorical_features=["key"]), r"'key' is categorical, and has numbers of size 2\*\*53"
+    refuses(message, model.fit, table, y)
+    quietly(model, table.astype("category"), y)
+    assert model.score(table.astype("category"), y) == 1.0
+    refuses(message, model.predict, table)
+    assert np.all(np.isfinite(fitted(table, y).predict_proba(table)))
+
+
 Y = np.arange(6) % 2
 ARROW = pyarrow.table([pyarrow.array(np.ones(6))] * 2, names=["x", "x"])
 TWICE = pd.DataFrame(np.ones((6, 2)), columns=["x", "x"])

@@ -100,6 +100,12 @@ class ColumnEncoding:
 
     def places(self, column: Column) -> np.ndarray:
         """Return the position (n,) of each row's level among the columns of the matrix."""
+        if self.is_categorical and column.levels is None and np.any(np.abs(column.values) >= 2.0**53):
+            raise ValueError(
+                f"The column {self.name!r} is categorical, and has numbers of size 2**53 or more, which are rounded: "
+                "different integers would be one level. Make text or categories of them, as astype(str) and "
+                "astype('category') do, in the training rows and in those to predict."
+            )
         (codes, levels), own = column.as_levels(), self.levels
         has_both = bool(len(levels) and own)
         if has_both and isinstance(levels[0], str) != isinstance(own[0], str):

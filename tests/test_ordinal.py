@@ -257,6 +257,15 @@ def test_batches_take_the_order_of_the_classes(n_rows, tuned):
     assert_array_equal(named.predict_proba(X)[:, np.searchsorted(named.classes_, names)], numbered.predict_proba(X))
     with pytest.warns(UserWarning, match=r"as their names sort, \['a', 'b', 'c', 'd'\]"):
         without_warnings(unnamed.fit_batches, [(X, names[y])])
+    # Labels that have an order keep it.
+    graded = [pd.Categorical.from_codes(y, order, ordered=True) for order in (names, names[::-1], [*names, "e"])]
+    without_warnings(
+        unnamed.fit_batches, [(X[:170], graded[0][:170]), (X[170:], pl.Series(names[y[170:]], dtype=pl.Enum(names)))]
+    )
+    assert_same_bits(named, unnamed, X, ("elbo_", "ordered_classes_"))
+    refuses("different levels.* give classes", unnamed.fit_batches, [(X, graded[0]), (X, graded[1])])
+    refuses(r"labels \['e'\] that are not in classes.* No row has such a level", unnamed.fit_batches, [(X, graded[2])])
+    assert GPClassifier(n_inducing=5, optimizer=None).fit_batches([(X, labels) for labels in graded[:2]]).converged_
 
 
 def test_likelihoods_of_ordered_classes_are_those_of_another_class():

@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise, is_name
-from .data.checks import checked_classes, kind_of, weights_of_classes
+from .data.checks import checked_classes, class_numbers, kind_of, weights_of_classes
 from .data.moments import mean_and_spread
 from .data.partitions import Partitions, survey_partitions
 from .data.survey import AllRows, seed_of_keys, survey
-from .data.table import note_of_index
+from .data.table import levels_in, note_of_index
 from .data.training import FitInput, TrainingData, training_data, transformed
 from .inference.prior_mean import PriorMean, base_rates
 from .inference.run import Run
@@ -72,7 +72,9 @@ def rows_in_batches(
 
     args = checked, size, run.random_state, progress
     read, sample, stream = survey_partitions(source, *args) if isinstance(source, Partitions) else survey(source, *args)
-    order = NONE if checked is None or not model._is_ordered else np.searchsorted(read.classes, checked)
+    order = NONE
+    if model._is_ordered and (levels := levels_in(read.orders) if checked is None else checked) is not None:
+        order = class_numbers(np.asarray(levels), read.classes, " No row has such a level of y: leave it out of these.")
     is_sample = read.n_rows > size(read.columns.n_features)
     if is_sample:
         n_sample = len(sample.X)

@@ -20,6 +20,7 @@ from ..rows.columnar import ArrowRows, NumpyRows
 from ..rows.executor import closable
 from ..rows.source import NONE, RowSource
 from .checks import check_classes_present, class_numbers, kind_of, refuse_rounded
+from .table import Level, orders_of
 from .training import Columns, training_batch
 
 T = TypeVar("T")
@@ -182,13 +183,15 @@ class Summary:
 
     ``dtype`` is float32 if all features are, and ``label_dtype`` that of an array of all labels. ``tally`` has for each
     label the numbers of its rows, and of those of positive weight, and the sum of weights. Labels are in the order of
-    their first rows, which breaks ties between classes and does not depend on where batches end.
+    their first rows, which breaks ties between classes and does not depend on where batches end. ``orders`` are
+    those of the levels of labels that have an order.
     """
 
     columns: Columns
     dtype: np.dtype
     label_dtype: np.dtype
     tally: dict[object, np.ndarray]
+    orders: dict[tuple[Level, ...], None]
 
     @classmethod
     def of(cls, batch: MatrixLike, allowed: np.ndarray | None) -> tuple[Summary | None, Rows]:
@@ -201,7 +204,7 @@ class Summary:
             class_numbers(y, allowed)
         first, codes = by_first_row(y)
         counts = dict(zip(y[first].tolist(), tally(codes, weight).T, strict=True))
-        return cls(columns, X.dtype, y.dtype, counts), Rows(X, codes, weight)
+        return cls(columns, X.dtype, y.dtype, counts, orders_of(batch[1])), Rows(X, codes, weight)
 
     def __add__(self, other: Summary) -> Summary:
         """Add a summary; raise ValueError if it has other columns, or another kind of labels."""
@@ -214,7 +217,7 @@ class Summary:
             total[label] = total.get(label, 0.0) + counts
         dtype = np.result_type(self.dtype, other.dtype)
         label_dtype = np.result_type(self.label_dtype, other.label_dtype)
-        return Summary(self.columns, dtype, label_dtype, total)
+        return Summary(self.columns, dtype, label_dtype, total, self.orders | other.orders)
 
     @property
     def counts(self) -> np.ndarray:
@@ -232,6 +235,7 @@ class Survey:
     order : (C,) the classes' numbers in the order of their first rows
     counts : (3, C) numbers of the classes' rows, and of those of positive weight, and total weights
     labels : (C,) y of the rows of each class: class numbers, or site labels
+    orders : those of the levels of labels that have an order
     """
 
     columns: Columns
@@ -240,6 +244,7 @@ class Survey:
     order: np.ndarray
     counts: np.ndarray
     labels: np.ndarray
+    orders: dict[tuple[Level, ...], None]
 
     @classmethod
     def of(cls, summary: Summary, allowed: np.ndarray | None) -> Survey:
@@ -254,7 +259,7 @@ class Survey:
             raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
         counts, labels = summary.counts[:, order], np.arange(len(classes))
         check_classes_present(classes[counts[2] > 0.0])
-        return cls(summary.columns, summary.dtype, classes, order, counts, labels)
+        return cls(summary.columns, summary.dtype, classes, order, counts, labels, summary.orders)
 
     @property
     def n_rows(self) -> int:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import narwhals as nw
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..names import MatrixLike
 from ..ranges import BadRow, DoubtfulRow, as_csr
@@ -245,10 +244,11 @@ def first_text(values: Sequence[object]) -> int:
     return degrees.index(max(degrees))
 
 
-def levels_of(y: MatrixLike) -> ArrayLike | None:
-    """Return the levels of labels with an order, also in a table of one column; None if they have no order.
+def orders_of(y: MatrixLike) -> dict[tuple[Level, ...], None]:
+    """Return the orders that labels, also in a table of one column, have levels in; none if they have no order.
 
-    An ordered Categorical of pandas, an Enum of polars and an ordered dictionary of Arrow have one.
+    An ordered Categorical of pandas, an Enum of polars and an ordered dictionary of Arrow have one; chunks of the last
+    may have several.
     """
     frame = _frame(y)
     if frame is not None:
@@ -256,11 +256,16 @@ def levels_of(y: MatrixLike) -> ArrayLike | None:
     dtype = getattr(y, "dtype", None)
     if getattr(getattr(dtype, "pyarrow_dtype", getattr(y, "type", None)), "ordered", False):
         chunks = nw.dependencies.get_pyarrow().table({"y": y})["y"].chunks
-        orders = {tuple(chunk.dictionary.to_pylist()): None for chunk in chunks}
-        if len(orders) > 1:
-            raise ValueError(
-                f"The chunks of y have different levels, {' and '.join(str(list(order)) for order in orders)}: give "
-                "classes, all labels in their order."
-            )
-        return [level for order in orders for level in order] or None
-    return list(getattr(dtype, "categories", ())) if getattr(dtype, "ordered", type(dtype).__name__ == "Enum") else None
+        return {tuple(chunk.dictionary.to_pylist()): None for chunk in chunks}
+    is_ordered = getattr(dtype, "ordered", type(dtype).__name__ == "Enum")
+    return {tuple(getattr(dtype, "categories", ())): None} if is_ordered else {}
+
+
+def levels_in(orders: dict[tuple[Level, ...], None]) -> list[Level] | None:
+    """Return the levels of the labels that have ``orders``; None if they have none, ValueError if they have several."""
+    if len(orders) > 1:
+        raise ValueError(
+            f"Chunks or batches of y have different levels, {' and '.join(str(list(order)) for order in orders)}: give "
+            "classes, all labels in their order."
+        )
+    return [level for order in orders for level in order] or None

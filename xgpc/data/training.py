@@ -38,7 +38,7 @@ from .checks import (
     said_missing,
 )
 from .encoding import HOW_TO_MISS, PLAIN, Encoding, is_categorical, warn_of_means
-from .table import Column, Table, first_text, levels_of
+from .table import Column, Table, first_text, levels_in, orders_of
 from .tails import described, limits_beside, limits_of, warps_of, within
 
 FLOATS = (np.float64, np.float32)
@@ -145,7 +145,7 @@ def training_data(model: BaseEstimator, inputs: FitInput, fitted: Columns | None
     if not n_rows:
         raise ValueError("X has 0 samples; give one row at least, or leave this call out.")
     is_ordered = getattr(model, "_is_ordered", False)
-    classes = levels_of(y) if classes is None and is_ordered else classes
+    classes = levels_in(orders_of(y)) if classes is None and is_ordered else classes
     may_lack = classes is not None
     levels = checked_classes(classes, None, is_ordered) if may_lack else NONE
     weight = checked_weights(sample_weight, n_rows)

@@ -295,6 +295,16 @@ def test_large_integers_beside_floats_are_refused(later):
     refuses("rounded", model().partial_fit, POINTS, LARGE_LABELS, classes=[LARGE, LARGE + 1, 1.5])
 
 
+@pytest.mark.parametrize("labels", [LARGE_LABELS, CODES == 1])
+@pytest.mark.parametrize("kind", ["nullable", "arrow", "frame", "array"])
+@pytest.mark.filterwarnings("ignore:A column-vector y was passed")
+def test_labels_of_nullable_types_are_those_of_numpy(labels, kind):
+    y = pd.Series(labels).convert_dtypes(dtype_backend="pyarrow" if kind == "arrow" else "numpy_nullable")
+    y = {"frame": y.to_frame(), "array": y.array}.get(kind, y)
+    for fitted in (model().fit(POINTS, y), model().fit_batches([(POINTS, y)])):
+        np.testing.assert_array_equal(fitted.classes_, np.unique(labels), strict=True)
+
+
 @pytest.mark.parametrize("source", [(POINTS, CODES), [POINTS, CODES], (POINTS, CODES, CODES), (POINTS, CODES[:, None])])
 def test_the_arrays_of_one_batch_are_no_source(source):
     refuses(r"Write fit_batches\(\[\(X, y\)\]\)", model().fit_batches, source)

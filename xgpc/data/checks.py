@@ -134,9 +134,10 @@ def checked_labels(y: ArrayLike, n_rows: int) -> np.ndarray:
         )
     if y is None:
         raise ValueError("A classifier requires y to be passed, but the target y is None: give the label of each row.")
-    # scikit-learn's check takes longer than all others here together.
-    is_plain = type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biu"
-    labels: np.ndarray = np.asarray(y) if is_plain else column_or_1d(y, warn=True)
+    # scikit-learn's check makes floats of nullable types, and takes longer than all others here together.
+    labels: np.ndarray = np.asarray(y)
+    if labels.ndim != 1 or labels.dtype.kind not in "biu":
+        labels = column_or_1d(labels if labels.ndim else y, warn=True)
     if len(labels) != n_rows:
         raise ValueError(f"X and y have inconsistent numbers of samples: {n_rows} rows and {len(labels)} labels.")
     _refuse_missing("y", "labels", labels, "Leave out rows without a label.")

@@ -204,6 +204,20 @@ def test_points_to_take_back_are_checked(points, message):
     refuses(message, encoding.inverse, points)
 
 
+def test_rows_to_encode_are_checked(tmp_path):
+    rows = pd.DataFrame({"x": X, "tail": CAUCHY})
+    model, swapped = fitted(rows, Y), r"X has the columns \['tail', 'x'\]; the model was fitted to \[.* same order"
+    for one in (model, reloaded(model, tmp_path), fitted(rows.set_axis([0, 1], axis=1), Y)):
+        encode = one.encoding_.encode
+        refuses(swapped, encode, rows[["tail", "x"]])
+        for n_columns in (1, 3):
+            refuses(rf"X has {n_columns} columns; the model was fitted to 2", encode, np.ones((4, n_columns)))
+        for value, message in ((np.nan, "1 missing number"), (np.inf, "infinity"), ("a", "could not convert")):
+            refuses(message, encode, np.array([[1.0, value]], dtype=object))
+        assert encode(np.ones((2, 2), dtype=int)).dtype == np.float64
+    refuses(swapped, beside(np.tile(["a", "b"], N // 2)).encoding_.encode, rows[["tail", "x"]])
+
+
 def test_points_to_take_back_have_the_features_of_the_array():
     encoding = fitted(np.column_stack([X, CAUCHY]), Y).encoding_
     refuses(r"X has 1 columns; give the features of the fit, 2 or more", encoding.inverse, [[1.0]])

@@ -16,9 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from .approximations.local import Posterior
 from .config import TRUTH
-from .data.encoding import Encoding
+from .data.encoding import FLOATS, Encoding
 from .data.table import Table
-from .data.training import FLOATS, Columns, FitInput, TrainingData, checked_rows, training_data
+from .data.training import Columns, FitInput, TrainingData, checked_rows, training_data
 from .likelihoods import LikelihoodBound
 from .names import MatrixLike
 from .ranges import LARGEST_FEATURE, MOST_ROWS, check_latent, is_within, small_is_zero

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Literal, Self, overload
 
@@ -66,7 +67,8 @@ class PosteriorClassifier(Described):
 
     def _set_columns(self, columns: Columns) -> None:
         super()._set_columns(columns)
-        self.encoding_ = None if columns.encoding == PLAIN else columns.encoding
+        encoding, n_features, names = columns.encoding, columns.n_features, columns.names or columns.labels
+        self.encoding_ = None if encoding == PLAIN else replace(encoding, n_features=n_features, names=names)
         self.feature_mean_, self.feature_spread_ = columns.mean, columns.spread
 
     def _set_fit(self, q: Posterior, record: LikelihoodBound, mean: np.ndarray, evidence: Evidence | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -20,11 +20,13 @@ from sklearn.utils import check_array
 from ..kernels.features import Groups
 from ..names import LISTED, MatrixLike
 from ..ranges import LARGEST_FEATURE, small_is_zero, varies
+from ..rows.block import dense
 from ..status import warn_user
 from .checks import check_features, said_missing
 from .table import Column, Level, Table, first_text
 from .tails import REPEATED_SHARE, Limit, Warp, from_data, limits, warped, within
 
+FLOATS = (np.float64, np.float32)
 # Each level has this in its own column of the matrix and 0 in the others, so that two levels are at a distance of 1.
 IN_OWN_COLUMN = math.sqrt(0.5)
 # Most levels of a column, as in HistGradientBoostingClassifier: each takes a column of the matrix. If there are more,
@@ -204,12 +206,16 @@ class Encoding:
         Of the columns of the matrix that had values far from all others; the limit stands for a value beyond it.
     warps : tuple of Warp
         Of the columns of the matrix that have heavy tails: centre + scale * arcsinh((x - centre) / scale) stands for x.
+    n_features, names
+        Of the training rows, for the checks of ``encode``; 0 and None if only their model knows them.
     """
 
     columns: tuple[ColumnEncoding, ...]
     dtype: str
     limits: tuple[Limit, ...] = ()
     warps: tuple[Warp, ...] = ()
+    n_features: int = field(default=0, compare=False)
+    names: tuple[str, ...] | None = field(default=None, compare=False)
 
     @classmethod
     def learn(
@@ -297,18 +303,24 @@ class Encoding:
         Raises
         ------
         ValueError
-            For other columns, for infinite or too large numbers, and for those that an array misses in columns in which
-            the training rows missed none.
+            For other columns, for infinite or too large numbers, and for those that an array, or a table of numbers
+            alone, misses in columns in which the training rows missed none.
 
         Warns
         -----
         UserWarning
-            For such numbers of a table.
+            For such numbers of a table with levels, or of which the training rows missed some.
         """
-        table = Table.of(X, [column.name for column in self.columns])
-        if not self.columns:
-            return self.transform(table.array())
-        return self.transform(self.matrix(table.columns(), allow_missing=table.is_frame))
+        names = tuple(column.name for column in self.columns) or self.names
+        table = Table.of(X, names or ())
+        check_names(table.names or table.labels, names)
+        if self.columns:
+            return self.transform(self.matrix(table.columns(), allow_missing=table.is_frame))
+        rows = check_array(dense(table.native), dtype=FLOATS, ensure_all_finite=False, ensure_min_samples=0)
+        if rows.shape[1] != (self.n_features or rows.shape[1]):
+            raise ValueError(f"X has {rows.shape[1]} columns; the model was fitted to {self.n_features}.")
+        check_features(rows, names)
+        return self.transform(rows)
 
     def transform(self, X: MatrixLike) -> MatrixLike:
         """Return rows (n, d) of the matrix, or of an array, within the limits and warped."""
@@ -331,7 +343,7 @@ class Encoding:
 
         Anything but rows of finite numbers with the columns of the matrix, or of the array, raises ValueError.
         """
-        X = check_array(X, dtype=(np.float64, np.float32), input_name="X")
+        X = check_array(X, dtype=FLOATS, input_name="X")
         wanted, least = len(self.matrix_names), 1 + max((warp.feature for warp in self.warps), default=0)
         if X.shape[1] < least or (wanted and X.shape[1] != wanted):
             columns = f"{wanted} columns of matrix_names" if wanted else f"features of the fit, {least} or more"
@@ -432,6 +444,16 @@ def is_categorical(setting: Sequence[Any] | str | None, table: Table, columns: S
             f"categorical_features has {wrong[0]!r}: {named} and positions are from 0 to {len(columns) - 1} here."
         )
     return [j in places for j in range(len(columns))]
+
+
+def check_names(names: Sequence[str] | None, fitted: Sequence[str] | None) -> None:
+    """Raise ValueError if columns have other names than those of a fit, if both have names."""
+    if names and fitted and names != fitted:
+        texts = [reprlib.repr(list(side)) for side in (names, fitted)]
+        raise ValueError(
+            f"X has the columns {texts[0]}; the model was fitted to {texts[1]}. Give the same columns in the same "
+            "order, or an array, whose columns count by their positions."
+        )
 
 
 def warn_of_means(counts: Sequence[tuple[str, int]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import reprlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -37,11 +36,10 @@ from .checks import (
     missing_numbers,
     said_missing,
 )
-from .encoding import HOW_TO_MISS, PLAIN, Encoding, is_categorical, warn_of_means
+from .encoding import FLOATS, HOW_TO_MISS, PLAIN, Encoding, check_names, is_categorical, warn_of_means
 from .table import Column, Table, first_text, levels_in, orders_of
 from .tails import described, limits_beside, limits_of, warps_of, within
 
-FLOATS = (np.float64, np.float32)
 HOW_TO_NUMBER = (
     "make numbers of it, as sklearn.preprocessing.OneHotEncoder does; GPClassifier takes text in data frames, and in "
     "an array's columns that categorical_features names"
@@ -215,12 +213,7 @@ def checked_rows(model: BaseEstimator, table: Table, fitted: Columns | None) -> 
     """
     model_columns, takes_tables = fitted or Columns(0, None), hasattr(model, "categorical_features")
     # scikit-learn does not compare names that are no text.
-    if table.labels and model_columns.labels and table.labels != model_columns.labels:
-        labels, fitted_labels = (reprlib.repr(list(labels)) for labels in (table.labels, model_columns.labels))
-        raise ValueError(
-            f"X has the columns {labels}; the model was fitted to {fitted_labels}. Give the same columns in the same "
-            "order, or an array, whose columns count by their positions."
-        )
+    check_names(table.labels, model_columns.labels)
     encoding = model_columns.encoding
     if encoding.columns:
         validate_data(model, table.native if table.is_frame else table.array(), reset=False, skip_check_array=True)

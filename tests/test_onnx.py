@@ -167,6 +167,8 @@ def test_levels_and_names_that_inputs_cannot_have():
     close = model_of(code=pandas.Categorical([16777216, 16777217] * 10), number=np.arange(20.0))
     refuses(r"Levels of the column 'code' are equal in single precision.*float64", to_onnx, close, "float32")
     assert to_onnx(close).graph.node
+    both = model_of(name=pandas.Categorical(["", None] * 10), number=np.arange(20.0))
+    refuses("The column 'name' has empty text as a level, and missing values", to_onnx, both)
     # Empty text is a level if the training rows had it.
     model = model_of(name=pandas.Categorical(["", "a"] * 10), number=np.arange(20.0))
     rows = pandas.DataFrame({"name": ["", "a", "b"], "number": 4.0})

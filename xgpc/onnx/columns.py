@@ -79,6 +79,11 @@ def _encoded(columns: Sequence[tuple[Tensor, int]], table: Encoding) -> Tensor:
 
 def _text_places(column: ColumnEncoding, values: Tensor) -> Tensor:
     """Positions (rows, 1) of text among the levels, as in ``ColumnEncoding.places``; empty text is missing."""
+    if column.has_missing and "" in column.levels:
+        raise ValueError(
+            f"The column {column.name!r} has empty text as a level, and missing values, for which an ONNX model has "
+            "empty text, too: fit to a table with another text for one of them."
+        )
     keys = list(dict.fromkeys([*map(str, column.levels), ""]))
     codes = values.apply(
         "LabelEncoder", keys_strings=keys, values_int64s=list(range(len(keys))), default_int64=column.n_known

@@ -48,6 +48,8 @@ def as_libraries_have_it(columns):
     yield "pandas nullable", plain.convert_dtypes()
     yield "pandas of arrow", plain.convert_dtypes(dtype_backend="pyarrow")
     yield "polars", polars.DataFrame(columns)
+    wide = polars.col("member", "age").cast(getattr(polars, "Int128", polars.Int64))
+    yield "polars wide integers", polars.DataFrame(columns).with_columns(wide)
     yield "polars categories", polars.DataFrame(columns, schema_overrides={"town": polars.Categorical})
     kind = polars.Enum(["Kiel", "Ulm", "Jena", "Bonn", "Rom"])
     yield "polars enumeration", polars.DataFrame(columns, schema_overrides={"town": kind})

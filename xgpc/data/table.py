@@ -201,10 +201,11 @@ def note_of_index(names: Sequence[str]) -> str:
 
 def _series_column(name: str, series: nw.Series[Any]) -> Column:
     dtype = series.dtype
-    if isinstance(dtype, nw.Categorical | nw.Enum):
+    are_levels = isinstance(dtype, nw.Categorical | nw.Enum)
+    if are_levels or isinstance(dtype, nw.Int128 | nw.UInt128):
         values = np.empty(len(series), dtype=object)
         values[:] = series.to_list()
-        return _column(name, values, are_levels=True)
+        return _column(name, values, are_levels)
     values = series.to_numpy()
     # Missing values, of whichever library, make of numbers an array of doubles or of objects.
     column = _column(name, values)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.gaussian_process.kernels import RBF
-from support.fits import assert_same_bits, fit, peak_bytes, refuses, without_warnings
+from support.fits import assert_same_bits, fit, peak_bytes, quietly, refuses, without_warnings
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 from xgpc.acquisition import predictive_entropy
@@ -143,10 +143,22 @@ def test_sparse_batches_give_the_bits_of_dense_ones(tuned, n_kept, form):
     parts = [slice(0, 120), slice(120, 120), slice(120, N)]
     bits = []
     for rows_of in (lambda part: X[part].asformat(form), lambda part: X[part].toarray()):
-        model = GPClassifier(n_inducing=15, max_iter=4, random_state=0)
+        model = GPClassifier(n_inducing=15, max_iter=4, feature_transform=None, random_state=0)
         without_warnings(model.fit_batches, [(rows_of(part), y[part]) for part in parts])
         bits.append([model.elbo_, *model.predict_proba_batches(map(rows_of, parts))])
     np.testing.assert_equal(*bits)
+
+
+def test_sparse_batches_are_not_transformed_either(tuned):
+    X, y = rows()
+    X.data = np.exp(9.0 * X.data)
+    model = partial(GPClassifier, n_inducing=15, max_iter=4, random_state=0)
+    batches = [(X[:120], y[:120]), (X[120:], y[120:])]
+    in_memory, in_batches = quietly(model(), X, y), without_warnings(model().fit_batches, batches)
+    assert_same_bits(in_memory, in_batches, X)
+    assert without_warnings(model().fit_batches, [batches[0], (X[120:].toarray(), y[120:])]).encoding_.warps
+    tuned(kept_rows=200)
+    assert without_warnings(model().fit_batches, batches).encoding_ is None
 
 
 def test_a_stream_of_sparse_rows_has_the_bits_of_dense_ones():

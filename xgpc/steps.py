@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 
 from .config import FitConfig, check_batches, check_streamed, checked_mean, checked_noise, is_name
@@ -79,6 +80,8 @@ def rows_in_batches(
     if is_sample:
         n_sample = len(sample.X)
         run.history.tell(decision=f"{read.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
+    # As in a fit, sparse rows are not warped, and have no neighbours.
+    sample = sample._replace(X=csr_array(sample.X)) if read.is_sparse else sample
     index = source.index if isinstance(source, ArrowRows) else ()
     data = TrainingData(sample, read.classes, read.counts[1], read.columns, order, index_columns=index)
     return _fit(model, config, run, data, (read, stream) if is_sample else None)

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
+from scipy.sparse import issparse
 
 from ..names import MatrixLike
 from ..ranges import BadRow
@@ -184,7 +185,7 @@ class Summary:
     ``dtype`` is float32 if all features are, and ``label_dtype`` that of an array of all labels. ``tally`` has for each
     label the numbers of its rows, and of those of positive weight, and the sum of weights. Labels are in the order of
     their first rows, which breaks ties between classes and does not depend on where batches end. ``orders`` are
-    those of the levels of labels that have an order.
+    those of the levels of labels that have an order; ``is_sparse`` says whether all rows were sparse.
     """
 
     columns: Columns
@@ -192,6 +193,7 @@ class Summary:
     label_dtype: np.dtype
     tally: dict[object, np.ndarray]
     orders: dict[tuple[Level, ...], None]
+    is_sparse: bool
 
     @classmethod
     def of(cls, batch: MatrixLike, allowed: np.ndarray | None) -> tuple[Summary | None, Rows]:
@@ -204,7 +206,8 @@ class Summary:
             class_numbers(y, allowed)
         first, codes = by_first_row(y)
         counts = dict(zip(y[first].tolist(), tally(codes, weight).T, strict=True))
-        return cls(columns, X.dtype, y.dtype, counts, orders_of(batch[1])), Rows(X, codes, weight)
+        orders, is_sparse = orders_of(batch[1]), issparse(batch[0])
+        return cls(columns, X.dtype, y.dtype, counts, orders, is_sparse), Rows(X, codes, weight)
 
     def __add__(self, other: Summary) -> Summary:
         """Add a summary; raise ValueError if it has other columns, or another kind of labels."""
@@ -217,7 +220,8 @@ class Summary:
             total[label] = total.get(label, 0.0) + counts
         dtype = np.result_type(self.dtype, other.dtype)
         label_dtype = np.result_type(self.label_dtype, other.label_dtype)
-        return Summary(self.columns, dtype, label_dtype, total, self.orders | other.orders)
+        orders, is_sparse = self.orders | other.orders, self.is_sparse and other.is_sparse
+        return Summary(self.columns, dtype, label_dtype, total, orders, is_sparse)
 
     @property
     def counts(self) -> np.ndarray:
@@ -236,6 +240,7 @@ class Survey:
     counts : (3, C) numbers of the classes' rows, and of those of positive weight, and total weights
     labels : (C,) y of the rows of each class: class numbers, or site labels
     orders : those of the levels of labels that have an order
+    is_sparse : whether all rows were sparse
     """
 
     columns: Columns
@@ -245,6 +250,7 @@ class Survey:
     counts: np.ndarray
     labels: np.ndarray
     orders: dict[tuple[Level, ...], None]
+    is_sparse: bool
 
     @classmethod
     def of(cls, summary: Summary, allowed: np.ndarray | None) -> Survey:
@@ -259,7 +265,7 @@ class Survey:
             raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
         counts, labels = summary.counts[:, order], np.arange(len(classes))
         check_classes_present(classes[counts[2] > 0.0])
-        return cls(summary.columns, summary.dtype, classes, order, counts, labels, summary.orders)
+        return cls(summary.columns, summary.dtype, classes, order, counts, labels, summary.orders, summary.is_sparse)
 
     @property
     def n_rows(self) -> int:

@@ -7,10 +7,10 @@ tails; an array has these alone.
 from __future__ import annotations
 
 import math
+import re
 import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -34,6 +34,8 @@ IN_OWN_COLUMN = math.sqrt(0.5)
 MAX_LEVELS, LEAST_OF_LEVEL = 255, 2
 # Rows with levels of their own that a small table may have.
 FEW_ALONE = 10
+# A date, perhaps with a time, in the form of ISO 8601 with hyphens.
+DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])([T ]\d.*)?")
 INDICATOR, REPEATED = "missingindicator_", "repeated_"
 # Numbers beside one that more than ``REPEATED_SHARE`` of the rows have are often amounts that rules fix (NLL of adult's
 # test rows .285 with levels for them, .305 without). Values of fewer than ten rows share one level, because little is
@@ -105,8 +107,7 @@ class ColumnEncoding:
         if self.is_categorical and column.levels is None and np.any(np.abs(column.values) >= 2.0**53):
             raise ValueError(
                 f"The column {self.name!r} is categorical, and has numbers of size 2**53 or more, which are rounded: "
-                "different integers would be one level. Make text or categories of them, as astype(str) and "
-                "astype('category') do, in the training rows and in those to predict."
+                "integers could coincide. Make text of them with astype(str), in training rows and others."
             )
         (codes, levels), own = column.as_levels(), self.levels
         has_both = bool(len(levels) and own)
@@ -123,14 +124,6 @@ class ColumnEncoding:
         # The last is for missing values, whose code is -1.
         places = [*(place_of.get(level, self.n_known) for level in levels), len(self.levels)]
         return np.array(places, dtype=np.intp)[codes]
-
-
-def _is_date(text: str) -> bool:
-    """Whether text is a date, perhaps with a time, in the form of ISO 8601 with hyphens."""
-    try:
-        return text[4:5] == "-" and datetime.fromisoformat(text) is not None
-    except ValueError:
-        return False
 
 
 def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
@@ -279,7 +272,7 @@ class Encoding:
                     f"{n_alone} of {len(X)} rows have a level of the column {name!r} that no other row has, and "
                     "that tells nothing of new rows. Leave out a column that names the rows."
                 )
-            if all(isinstance(level, str) and _is_date(level) for level in levels):
+            if all(DATE.fullmatch(str(level)) for level in levels):
                 sentences.append(
                     f"The levels of the column {name!r} are dates, such as {levels[0]!r}, and have no order as levels. "
                     "Turn them into numbers, such as days since a first date, or leave the column out."
@@ -398,11 +391,10 @@ class Encoding:
         """Return the encoding as values that JSON can hold."""
         warps = {"warps": list(self.warps)} if self.warps else {}
         # Files of earlier versions do not have what is false.
-        columns = [
-            {name: value for name, value in asdict(column).items() if (name, value) != ("is_single", False)}
-            for column in self.columns
+        items = [
+            dict(item for item in asdict(column).items() if item != ("is_single", False)) for column in self.columns
         ]
-        return {"dtype": self.dtype, "columns": columns, "limits": list(self.limits), **warps}
+        return {"dtype": self.dtype, "columns": items, "limits": list(self.limits), **warps}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Encoding:
@@ -428,11 +420,12 @@ def is_categorical(setting: Sequence[Any] | str | None, table: Table, columns: S
 
     Names, positions or a mask that do not fit the columns raise ValueError.
     """
-    if setting is None:
-        return [False] * len(columns)
     if isinstance(setting, str):
         return [table.is_frame and column.levels is not None for column in columns]
-    chosen, names = list(setting), [column.name for column in columns] if table.is_frame else []
+    chosen, names = (
+        [] if setting is None else list(setting),
+        [column.name for column in columns] if table.is_frame else [],
+    )
     if chosen and all(isinstance(choice, bool | np.bool_) for choice in chosen):
         if len(chosen) != len(columns):
             raise ValueError(f"categorical_features is a mask of {len(chosen)} columns; X has {len(columns)}.")

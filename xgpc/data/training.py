@@ -222,8 +222,7 @@ def checked_rows(model: BaseEstimator, table: Table, fitted: Columns | None) -> 
     names = model_columns.names or table.names
     if len(model_columns.mean) and table.is_frame and math.isnan(largest_size(rows)):
         warn_of_means(missing_numbers(rows, names))
-        fill = model_columns.fill
-        mean = encoding.inverse(model_columns.mean[None])[0] if fill is None else fill
+        mean = encoding.inverse(model_columns.mean[None])[0] if model_columns.fill is None else model_columns.fill
         rows = np.where(np.isnan(rows), mean.astype(rows.dtype), rows)
     check_features(rows, names, HOW_TO_MISS if takes_tables else HOW_TO_IMPUTE)
     return rows
@@ -319,6 +318,5 @@ def transformed(
     if is_kept or not sentences:
         return X, columns, sentences
     encoding = replace(encoding, limits=limits, warps=warps)
-    is_filled = warps and not encoding.columns
-    fill = np.average(within(X, limits), axis=0, weights=rows.weight) if is_filled else None
+    fill = np.average(within(X, limits), axis=0, weights=rows.weight) if warps and not encoding.columns else None
     return encoding.transform(X), columns._replace(encoding=encoding, fill=fill), sentences

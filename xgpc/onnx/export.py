@@ -56,8 +56,8 @@ def to_onnx(model: BaseEstimator, dtype: DTypeLike = "float64", opset: int = OPS
         For an object that is not one of these classifiers.
     ValueError
         For a model with neighbours among more than 30 000 training rows, for another ``dtype`` or ``opset``, for a
-        column whose name no input can have or whose levels are equal in single precision, and for labels that are not
-        numbers, booleans or strings.
+        column whose name no input can have, whose levels are equal in single precision, or which has empty text as a
+        level beside missing values, and for labels that are not numbers, booleans or strings.
 
     Notes
     -----

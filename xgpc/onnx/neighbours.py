@@ -14,15 +14,6 @@ from .graph import Tensor, absolute, concatenated, maximum, where
 from .latent import ToPoints, among, covariances, variances
 
 
-def _nearest(q: LocalPosterior, X: Tensor) -> Tensor:
-    """Numbers (rows, k) of the nearest training rows; of equally near ones the first."""
-    metric, n_features = q.neighbours.metric, q.X.shape[1]
-    # By differences, so that equal training rows are equally near.
-    differences = ToPoints(X, q.X.astype(np.float64)).differences(np.full(n_features, metric.scale))
-    distances = reduce(add, [absolute(gap) if metric.power == 1 else gap * gap for gap in differences])
-    return distances.apply("TopK", [q.n_neighbors], axis=1, largest=0, n_outputs=2)
-
-
 def _solved(matrix: Tensor, right: Tensor, k: int) -> Tensor:
     """matrix^-1 right (C, rows, k, 1), of positive definite matrices (C, rows, k, k): k^3 / 2 operations each."""
     augmented = concatenated([matrix, right], 3)
@@ -45,7 +36,11 @@ def marginals_by_neighbours(q: LocalPosterior, X: Tensor) -> tuple[Tensor, Tenso
             f"The model predicts with the nearest of {n} training rows, and an ONNX model, which compares a row with "
             f"all of them, may have {EXACT_ROWS} at most: fit to fewer rows, or with n_neighbors=0."
         )
-    core, whitened, constant, index = q.prior.core, q.whitened_rows, X.graph.constant, _nearest(q, X)
+    core, whitened, constant, metric = q.prior.core, q.whitened_rows, X.graph.constant, q.neighbours.metric
+    # By differences, so that equal training rows are equally near; of these the first are taken.
+    differences = ToPoints(X, q.X.astype(np.float64)).differences(np.full(q.X.shape[1], metric.scale))
+    distances = reduce(add, [absolute(gap) if metric.power == 1 else gap * gap for gap in differences])
+    index = distances.apply("TopK", [k], axis=1, largest=0, n_outputs=2)
 
     def of_nearest(values: np.ndarray, axis: int = 0) -> Tensor:
         return constant(values).apply("Gather", index, axis=axis)

@@ -79,8 +79,7 @@ def to_onnx(model: BaseEstimator, dtype: DTypeLike = "float64", opset: int = OPS
         # None would be a name of NumPy's default.
         number = DTYPES[np.dtype("" if dtype is None else dtype).name]
     except (KeyError, TypeError):
-        names = list(DTYPES)
-        raise ValueError(f"dtype must be one of {names}, or NumPy's type of such a name; got {dtype!r}.") from None
+        raise ValueError(f"dtype must be one of {[*DTYPES]}, or NumPy's type of such a name; got {dtype!r}.") from None
     check_is_fitted(model)
     inputs = inputs_of(model._encoding, model.n_features_in_, number)
     return model_of(model, inputs, number, opset, label_values(model.classes_))

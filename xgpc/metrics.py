@@ -234,7 +234,6 @@ def _area_under_curve(code: np.ndarray, log_p: np.ndarray) -> float:
 def check_classifier(model: BaseEstimator) -> None:
     """ValueError for a model that is no classifier with ``predict_proba``; NotFittedError before a fit."""
     check_is_fitted(model)
-    missing = [name for name in ("classes_", "predict_proba") if not hasattr(model, name)]
-    if missing:
+    if missing := [name for name in ("classes_", "predict_proba") if not hasattr(model, name)]:
         lacks = f"{type(model).__name__} has no {' and no '.join(missing)}"
         raise ValueError(f"model must be a fitted classifier with predict_proba; {lacks}.")

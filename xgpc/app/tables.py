@@ -40,9 +40,8 @@ def _parse_options(path: str) -> csv.ParseOptions:
     # Arrow would say of both that it cannot infer the number of columns.
     if not block.strip() or not re.search(rb"[\r\n]", block):
         raise pa.ArrowInvalid("The file has a header, and no rows" if block.strip() else "The file is empty")
-    header = block.partition(b"\n")[0].decode("utf-8-sig", "replace")
     # Quoted names may have other separators.
-    header = re.sub(r'(^|[,;\t])"(?:[^"]|"")*', r"\1", header)
+    header = re.sub(r'(^|[,;\t])"(?:[^"]|"")*', r"\1", block.partition(b"\n")[0].decode("utf-8-sig", "replace"))
     return csv.ParseOptions(delimiter=max(",;\t", key=header.count), newlines_in_values=True)
 
 

@@ -42,8 +42,7 @@ class LearningDisplay(Display):
     history: Mapping[str, np.ndarray]
 
     def __post_init__(self) -> None:
-        missing = [name for name in ("seconds", "elbo", "n_rows", "n_inducing") if name not in self.history]
-        if missing:
+        if missing := [name for name in ("seconds", "elbo", "n_rows", "n_inducing") if name not in self.history]:
             raise ValueError(f"history lacks {missing}: give history_ of a fitted GPClassifier.")
 
     @classmethod

@@ -492,7 +492,5 @@ class GPClassifier(PosteriorClassifier):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = is_name(self.kernel, ("precomputed",))
-        # Neighbours are looked for among dense rows; "auto" does without them.
-        tags.input_tags.sparse = self.n_neighbors in ("auto", 0)
+        tags.input_tags.sparse, tags.input_tags.pairwise = True, is_name(self.kernel, ("precomputed",))
         return tags

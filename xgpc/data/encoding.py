@@ -7,10 +7,10 @@ tails; an array has these alone.
 from __future__ import annotations
 
 import math
-import re
 import reprlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -34,8 +34,6 @@ IN_OWN_COLUMN = math.sqrt(0.5)
 MAX_LEVELS, LEAST_OF_LEVEL = 255, 2
 # Rows with levels of their own that a small table may have.
 FEW_ALONE = 10
-# A date, perhaps with a time, in the form of ISO 8601 with hyphens.
-DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])([T ]\d.*)?")
 INDICATOR, REPEATED = "missingindicator_", "repeated_"
 # Numbers beside one that more than ``REPEATED_SHARE`` of the rows have are often amounts that rules fix (NLL of adult's
 # test rows .285 with levels for them, .305 without). Values of fewer than ten rows share one level, because little is
@@ -124,6 +122,14 @@ class ColumnEncoding:
         # The last is for missing values, whose code is -1.
         places = [*(place_of.get(level, self.n_known) for level in levels), len(self.levels)]
         return np.array(places, dtype=np.intp)[codes]
+
+
+def _is_date(text: str) -> bool:
+    """Whether text is a date, perhaps with a time, in the form of ISO 8601 with hyphens."""
+    try:
+        return text[4:5] == "-" and datetime.fromisoformat(text) is not None
+    except ValueError:
+        return False
 
 
 def learned_levels(column: Column, rows: np.ndarray, weight: np.ndarray) -> ColumnEncoding:
@@ -272,7 +278,7 @@ class Encoding:
                     f"{n_alone} of {len(X)} rows have a level of the column {name!r} that no other row has, and "
                     "that tells nothing of new rows. Leave out a column that names the rows."
                 )
-            if all(DATE.fullmatch(str(level)) for level in levels):
+            if all(isinstance(level, str) and _is_date(level) for level in levels):
                 sentences.append(
                     f"The levels of the column {name!r} are dates, such as {levels[0]!r}, and have no order as levels. "
                     "Turn them into numbers, such as days since a first date, or leave the column out."
@@ -389,12 +395,8 @@ class Encoding:
 
     def to_data(self) -> dict[str, Any]:
         """Return the encoding as values that JSON can hold."""
-        warps = {"warps": list(self.warps)} if self.warps else {}
-        # Files of earlier versions do not have what is false.
-        items = [
-            dict(item for item in asdict(column).items() if item != ("is_single", False)) for column in self.columns
-        ]
-        return {"dtype": self.dtype, "columns": items, "limits": list(self.limits), **warps}
+        columns, warps = [asdict(column) for column in self.columns], {"warps": list(self.warps)} if self.warps else {}
+        return {"dtype": self.dtype, "columns": columns, "limits": list(self.limits), **warps}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Encoding:

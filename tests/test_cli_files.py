@@ -237,6 +237,13 @@ def test_bad_tables_are_one_line_that_names_the_place(name, tmp_path, model, fai
     assert os.listdir(tmp_path) == [path.name]
 
 
+def test_a_column_that_was_empty_may_have_text(tmp_path, model, run):
+    frame = numbers(60).assign(note=np.nan)
+    run(*to_fit(written(frame, tmp_path / "empty.csv"), model))
+    empty, full = (written(frame.assign(note=note), tmp_path / f"{note}.csv") for note in (np.nan, "text"))
+    assert run("predict", model, full).out == run("predict", model, empty).out
+
+
 def test_missing_numbers_are_told_once_and_without_the_count_of_a_batch(tmp_path, model, run, tuned):
     tuned(batch_rows=50)
     frame = numbers(200)

@@ -220,3 +220,29 @@ def test_a_stream_learns_that_labels_of_copies_no_longer_agree(recalling):
     assert alone.label_agreement_ < 0.1 < added.label_agreement_ < 0.6 < before
     without_warnings(first.partial_fit, X, labels[0], forgetting_factor=0.0)
     assert first.label_agreement_ == 0.0
+
+
+def test_rows_whose_labels_are_certain_tell_a_stream_nothing_of_agreement():
+    rng = np.random.default_rng(0)
+    certain = np.repeat(np.array([[5.0, 5.0], [-5.0, -5.0]]), 10, axis=0) + 0.1 * rng.normal(size=(20, 2))
+    noise, labels = rng.uniform(-2.0, 2.0, (150, 2)), rng.integers(0, 2, 150)
+    model = GPClassifier(RBF(), optimizer=None, n_neighbors=6, n_inducing=10, random_state=0)
+    of_certain, of_noise = np.repeat(certain, 3, axis=0), np.repeat(noise, 2, axis=0)
+    y = np.r_[of_certain[:, 0] > 0.0, np.repeat(labels, 2) > 0]
+    at_once = quietly(clone_of(model), np.r_[of_certain, of_noise], y)
+    without_warnings(model.partial_fit, of_certain, y[:60])
+    without_warnings(model.partial_fit, of_noise, y[60:])
+    assert abs(model.label_agreement_ - at_once.label_agreement_) < 0.005 < 0.5 < at_once.label_agreement_
+
+
+def test_a_stream_that_finds_neighbours_counts_the_copies_before():
+    rng = np.random.default_rng(0)
+    squares = rng.uniform(0.0, 4.0, (560, 2))
+    y = squares.astype(int).sum(axis=1) % 2
+    first, flipped = squares[:60], y[:60] ^ (rng.uniform(size=60) < 0.3)
+    model = GPClassifier(random_state=0, n_inducing=32)
+    without_warnings(model.partial_fit, np.r_[first, first], np.r_[flipped, flipped])
+    assert model.n_neighbors_ == 0
+    without_warnings(model.partial_fit, squares[60:], y[60:])
+    assert model.n_neighbors_ > 0
+    assert model.label_agreement_ > 0.5

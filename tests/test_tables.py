@@ -246,6 +246,10 @@ def test_integers_that_would_be_rounded_are_no_levels(kind):
     assert model.score(table.astype("category"), y) == 1.0
     refuses(message, model.predict, table)
     assert np.all(np.isfinite(fitted(table, y).predict_proba(table)))
+    # To predict, such a number is a level that is not known.
+    codes = pd.DataFrame({"key": np.arange(60) % 3})
+    of_codes = fitted(codes, y, categorical_features=["key"]).predict_proba(codes + 1e17)
+    assert np.ptp(of_codes, axis=0).max() == 0.0
 
 
 Y = np.arange(6) % 2

@@ -429,8 +429,9 @@ class GPClassifier(PosteriorClassifier):
             further = further_rows(self, config, run, inputs, factor)
             drift = drift_of(self, further.batch)
             result = add_rows(further, q, self._evidence, factor, int(n_new_inducing))
-            earlier = Agreement(self.label_agreement_, factor * self._n_repeated)
-            result = with_agreement(further.kept or further.batch, result, earlier, len(further.stay))
+            earlier, kept = Agreement(self.label_agreement_, self._agreement_log), further.kept or further.batch
+            # A model without neighbours has not asked how often labels agree.
+            result = with_agreement(kept, result, earlier, factor, len(further.stay) if q.n_neighbors else 0)
         publish(self, further.batch, result, stream_rows(further.kept, result.q))
         self.drift_ = drift
         self.class_count_ = factor * counts + self.class_count_

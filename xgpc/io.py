@@ -33,6 +33,7 @@ from .likelihoods import record_of, resolve
 from .ranges import LARGEST_FEATURE, WEIGHT_RANGE, largest_size
 from .rows.batches import Rows
 from .rows.blas import single_threaded_blas
+from .rows.coinciding import NO_AGREEMENT, NODES
 from .rows.source import NONE
 
 Model = TypeVar("Model", bound=BaseEstimator)
@@ -46,7 +47,7 @@ class Kind(NamedTuple):
 
     L: latent functions; K: kernels, 1 for a shared one; m: inducing points; p: as m, none for a full process; g: points
     of the parameter ``inducing_points``; d: features; n: training rows; c: classes; b: cut points of ordered classes;
-    f: columns of X.
+    f: columns of X; a: nodes of an agreement.
     """
 
     axes: str
@@ -69,7 +70,7 @@ SCHEMA = {
     "whitened_covariance": Kind("Lmm", -1.0 - EIGENVALUE_ERROR, 1.0 + EIGENVALUE_ERROR),
     "variance_scale": Kind("", float(np.finfo(np.float64).tiny)),
     "label_agreement": Kind("", 0.0, float(np.nextafter(1.0, 0.0))),
-    "label_agreement_rows": Kind("", 0.0),
+    "label_agreement_log": Kind("a"),
     "mean": Kind("L"),
     "label_noise": Kind(""),
     "guess_rate": Kind(""),
@@ -202,6 +203,7 @@ def check_arrays(
         "b": n_classes - 1,
         "f": n_columns,
         "g": len(arrays.get("inducing_points", ())),
+        "a": len(NODES),
     }
     sizes |= {} if is_full else {"p": m}
     for name in arrays.keys() & SCHEMA.keys():
@@ -237,7 +239,7 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
         **model._record.named(),
         **dict(zip(CORRECTION, correction or (None, None), strict=True)),
         "label_agreement": model.label_agreement_ or None,
-        "label_agreement_rows": model._n_repeated or None,
+        "label_agreement_log": model._agreement_log if np.any(model._agreement_log) else None,
         "elbo": elbo,
         "bound_gap": gap,
         "mean": np.atleast_1d(model.mean_),
@@ -350,7 +352,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     model.classes_ = (classes.astype(object) if has_objects else classes)[sorter]
     model.class_count_, model.class_weight_ = arrays["class_count_"][sorter], arrays["class_weight_"]
     model.label_agreement_ = float(arrays.get("label_agreement", 0.0))
-    model._n_repeated = float(arrays.get("label_agreement_rows", 0.0))
+    model._agreement_log = arrays.get("label_agreement_log", NO_AGREEMENT.log_likelihood)
     for name, convert in ATTRIBUTES.items():
         setattr(model, name, convert(header[name]))
     model._set_columns(columns_from(arrays, n_columns, encoding))

@@ -52,7 +52,7 @@ class PosteriorClassifier(Described):
     n_samples_seen_: int
     held_out_score_: tuple[float, float] | None
     label_agreement_: float
-    _n_repeated: float  # rows that tell it
+    _agreement_log: np.ndarray  # log likelihood of ``Agreement``
     n_iter_: int
     converged_: bool
     encoding_: Encoding | None = None
@@ -67,8 +67,9 @@ class PosteriorClassifier(Described):
 
     def _set_columns(self, columns: Columns) -> None:
         super()._set_columns(columns)
-        encoding, n_features, names = columns.encoding, columns.n_features, columns.names or columns.labels
-        self.encoding_ = None if encoding == PLAIN else replace(encoding, n_features=n_features, names=names)
+        n_features, names, labels, encoding, *_ = columns
+        is_plain = encoding == PLAIN
+        self.encoding_ = None if is_plain else replace(encoding, n_features=n_features, names=names, labels=labels)
         self.feature_mean_, self.feature_spread_ = columns.mean, columns.spread
 
     def _set_fit(self, q: Posterior, record: LikelihoodBound, mean: np.ndarray, evidence: Evidence | None) -> None:

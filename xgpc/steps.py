@@ -75,7 +75,8 @@ def rows_in_batches(
     read, sample, stream = survey_partitions(source, *args) if isinstance(source, Partitions) else survey(source, *args)
     order = NONE
     if model._is_ordered and (levels := levels_in(read.orders) if checked is None else checked) is not None:
-        order = class_numbers(np.asarray(levels), read.classes, " No row has such a level of y: leave it out of these.")
+        # Classes without rows need a fit, or the parameter ``classes``.
+        order = class_numbers(np.asarray(levels)[np.isin(levels, read.classes)], read.classes)
     is_sample = read.n_rows > size(read.columns.n_features)
     if is_sample:
         n_sample = len(sample.X)
@@ -155,7 +156,7 @@ def publish(model: PosteriorClassifier, fit: Fit, result: FitResult, stream_rows
     site = result.site
     model._set_fit(result.q, fit.record.at(site.parameter), site.prior_mean, result.evidence)
     model.held_out_score_ = None if result.scores is None else (result.scores.mean, result.scores.error)
-    model.label_agreement_, model._n_repeated = result.agreement
+    model.label_agreement_, model._agreement_log = result.agreement
     # That of an earlier stream; ``partial_fit`` sets a new one.
     model.__dict__.pop("drift_", None)
     model._stream_rows = stream_rows

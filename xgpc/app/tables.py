@@ -83,7 +83,8 @@ def opened(path: str, is_text: Mapping[str, bool], target: str | None = None) ->
     with ExitStack() as stack:
         try:
             # Arrow knows the ending .gz in small letters alone.
-            if path == "-" or Path(path).suffix == ".GZ" or Path(path).is_fifo():
+            is_capital = Path(path).suffix != ".gz" == Path(path).suffix.lower()
+            if path == "-" or is_capital or Path(path).is_fifo():
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xgpc-"))
                 with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as source:
                     path = str(Path(folder) / f"rows.csv{Path(path).suffix.lower()}")

@@ -309,9 +309,8 @@ class FullPosterior(KernelPosterior):
             latents = slice(None) if len(groups) == 1 else slice(g, g + 1)
             factors = self.factors[latents]
             G = _engine.gradient_by_covariance(alphas[latents], [factor.H for factor in factors])
-            for factor in factors:
-                if len(factor.N):
-                    G += 0.5 * factor.N.T @ factor.N
+            if of_negative := [0.5 * factor.N.T @ factor.N for factor in factors if len(factor.N)]:
+                G += sum(of_negative)
             total = group.gradient(training, G, -0.5 * np.sum(precisions[latents], axis=0))
             gradients.append(group.spec.gradient(group.core, KernelGradient.empty(group.core), total)[0])
         return np.concatenate(gradients), np.zeros(self.prior.Z.shape)

@@ -102,7 +102,8 @@ class ColumnEncoding:
 
     def places(self, column: Column) -> np.ndarray:
         """Return the position (n,) of each row's level among the columns of the matrix."""
-        if self.is_categorical and column.levels is None and np.any(np.abs(column.values) >= 2.0**53):
+        are_numbers = self.is_categorical and not self.has_text and column.levels is None
+        if are_numbers and any(abs(float(level)) >= 2.0**53 for level in self.levels):
             raise ValueError(
                 f"The column {self.name!r} is categorical, and has numbers of size 2**53 or more, which are rounded: "
                 "integers could coincide. Make text of them with astype(str), in training rows and others."
@@ -205,7 +206,7 @@ class Encoding:
         Of the columns of the matrix that had values far from all others; the limit stands for a value beyond it.
     warps : tuple of Warp
         Of the columns of the matrix that have heavy tails: centre + scale * arcsinh((x - centre) / scale) stands for x.
-    n_features, names
+    n_features, names, labels
         Of the training rows, for the checks of ``encode``; 0 and None if only their model knows them.
     """
 
@@ -215,6 +216,7 @@ class Encoding:
     warps: tuple[Warp, ...] = ()
     n_features: int = field(default=0, compare=False)
     names: tuple[str, ...] | None = field(default=None, compare=False)
+    labels: tuple[str, ...] | None = field(default=None, compare=False)
 
     @classmethod
     def learn(
@@ -310,15 +312,15 @@ class Encoding:
         UserWarning
             For such numbers of a table with levels, or of which the training rows missed some.
         """
-        names = tuple(column.name for column in self.columns) or self.names
-        table = Table.of(X, names or ())
-        check_names(table.names or table.labels, names)
+        table = Table.of(X, [column.name for column in self.columns] or self.names or ())
+        check_names(table.names, self.names)
+        check_names(table.labels, self.labels)
         if self.columns:
             return self.transform(self.matrix(table.columns(), allow_missing=table.is_frame))
         rows = check_array(dense(table.native), dtype=FLOATS, ensure_all_finite=False, ensure_min_samples=0)
         if rows.shape[1] != (self.n_features or rows.shape[1]):
             raise ValueError(f"X has {rows.shape[1]} columns; the model was fitted to {self.n_features}.")
-        check_features(rows, names)
+        check_features(rows, self.names)
         return self.transform(rows)
 
     def transform(self, X: MatrixLike) -> MatrixLike:
@@ -396,6 +398,10 @@ class Encoding:
     def to_data(self) -> dict[str, Any]:
         """Return the encoding as values that JSON can hold."""
         columns, warps = [asdict(column) for column in self.columns], {"warps": list(self.warps)} if self.warps else {}
+        # Files of earlier versions do not have what is false.
+        for column in columns:
+            if not column["is_single"]:
+                del column["is_single"]
         return {"dtype": self.dtype, "columns": columns, "limits": list(self.limits), **warps}
 
     @classmethod

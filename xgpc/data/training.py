@@ -71,7 +71,8 @@ class Columns(NamedTuple):
 
     def check_same(self, first: Columns) -> None:
         """Raise ValueError if a batch has other columns than the first batch."""
-        if (self.n_features, self.names, self.labels) != (first.n_features, first.names, first.labels):
+        are_same = (self.n_features, self.names) == (first.n_features, first.names)
+        if not are_same or (self.labels and first.labels and self.labels != first.labels):
             sides = [f"{side.n_features} features, {list(side.labels or side.described)}" for side in (self, first)]
             raise ValueError(
                 f"The batch has {sides[0]}; the first batch has {sides[1]}. Give the same ones in the same order."

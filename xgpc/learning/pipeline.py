@@ -128,10 +128,13 @@ def result_with_neighbors(fit: Fit, learned: Candidate, q: LocalPosterior, score
     return FitResult(q, site, learned.n_iter, *status, None, scores)
 
 
-def with_agreement(fit: Fit, result: FitResult, earlier: Agreement, n_before: int = 0) -> FitResult:
+def with_agreement(
+    fit: Fit, result: FitResult, earlier: Agreement, factor: float = 1.0, n_before: int = 0
+) -> FitResult:
     """The result with how often labels of rows at the same place agree.
 
-    The first ``n_before`` rows of ``fit``, whose copies are gone, have had their part in ``earlier``.
+    The first ``n_before`` rows of ``fit``, whose copies are gone, have had their part in ``earlier``, whose labels now
+    count ``factor`` times as much.
     """
     q = result.q
     # With groups or a splitter, rows to predict are of other groups or later times, and do not repeat these.
@@ -142,18 +145,19 @@ def with_agreement(fit: Fit, result: FitResult, earlier: Agreement, n_before: in
     repeats = np.bincount(place, minlength=1)[place] > 1
     rows, place = rows[repeats], place[repeats]
     is_new = rows >= n_before
-    if not np.any(is_new):
-        # The mode under the same prior, once less than a row is left.
-        probability = min(1.0, earlier.n_rows) * earlier.probability
-        return replace(result, agreement=earlier._replace(probability=probability))
+    if factor == 1.0 and not np.any(is_new):
+        return replace(result, agreement=earlier)
     mean, variance = q.marginals(X[rows], fit.config.n_jobs)
     log_p = predicted_log_probabilities(result.site, mean, variance)
-    agreement = agreement_of_labels(place, fit.hold_out.labels[rows], log_p, is_new, earlier)
-    fit.run.history.add(
-        decision=f"{np.sum(is_new)} rows have the features of another. They show that a new row which equals a "
-        f"training row repeats its label with probability {agreement.probability:.3g}; otherwise the posterior gives "
-        "the label."
-    )
+    remembered = factor * earlier.log_likelihood
+    agreement = agreement_of_labels(place, fit.hold_out.labels[rows], log_p, is_new, remembered)
+    if np.any(is_new):
+        fit.run.history.add(
+            n_rows=fit.n_rows,
+            decision=f"{np.sum(is_new)} rows have the features of another. They show that a new row which equals a "
+            f"training row repeats its label with probability {agreement.probability:.3g}; otherwise the posterior "
+            "gives the label.",
+        )
     return replace(result, agreement=agreement)
 
 

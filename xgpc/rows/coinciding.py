@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
+from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize_scalar
 
 from ..names import MatrixLike
@@ -17,6 +18,8 @@ from .source import ArraySource
 
 # A smaller agreement counts as none, as it changes no probability by more than this.
 LEAST_AGREEMENT = 1e-3
+# From no agreement to one of all rows but some in a million.
+NODES = np.linspace(0.0, 12.0, 49)
 
 # Precisions and linear terms of rows, (2, C, n).
 Sites = np.ndarray
@@ -109,36 +112,39 @@ class Places:
 
 class Agreement(NamedTuple):
     """Probability with which a row has the label of another row at the same place, and not one by the latent function;
-    and the number of repeated rows that tell it."""
+    and the log likelihood (G,) of the labels that tell it, if this probability is 1 - exp(-u) for u in ``NODES``."""
 
     probability: float
-    n_rows: float
+    log_likelihood: np.ndarray
 
 
-NO_AGREEMENT = Agreement(0.0, 0.0)
+NO_AGREEMENT = Agreement(0.0, np.zeros(len(NODES)))
 
 
 def agreement_of_labels(
-    place: np.ndarray, codes: np.ndarray, log_p: np.ndarray, is_new: np.ndarray, earlier: Agreement
+    place: np.ndarray, codes: np.ndarray, log_p: np.ndarray, is_new: np.ndarray, earlier: np.ndarray
 ) -> Agreement:
-    """The agreement of the new rows with others at their places, together with that of earlier rows.
+    """The agreement of the new rows with others at their places, and of earlier rows, by their log likelihood (G,).
 
     It is the posterior mode under the prior density 2 (1 - a), as if one row more had disagreed. ``place`` (n,) are the
     rows' places, of two or more rows each, ``codes`` (n,) their class numbers, and ``log_p`` (n, C) their log
     probabilities by the latent function.
     """
-    key = log_p.shape[1] * place + codes
+    key, of_earlier = log_p.shape[1] * place + codes, CubicSpline(NODES, earlier)
     share = ((np.bincount(key)[key] - 1.0) / (np.bincount(place)[place] - 1.0))[is_new]
     p = np.maximum(np.exp(log_p[np.arange(len(place)), codes]), np.finfo(float).tiny)[is_new]
-    known, n = earlier
+
+    def log_likelihood(a: float) -> float:
+        return float(np.sum(np.log(a * share + (1.0 - a) * p)))
 
     def minus_log_posterior(a: float) -> float:
-        of_earlier = n * known * np.log(a) + (n * (1.0 - known) + max(0.0, 1.0 - n)) * np.log1p(-a)
-        return -float(np.sum(np.log(a * share + (1.0 - a) * p)) + of_earlier)
+        log_left = np.log1p(-a)
+        return -float(log_likelihood(a) + log_left + of_earlier(min(-log_left, NODES[-1])))
 
     a = float(minimize_scalar(minus_log_posterior, bounds=(0.0, 1.0), method="bounded").x)
+    together = earlier + [log_likelihood(-np.expm1(-u)) for u in NODES]
     # The search does not reach its bounds.
-    return Agreement(a if a > LEAST_AGREEMENT else 0.0, n + len(p))
+    return Agreement(a if a > LEAST_AGREEMENT else 0.0, together)
 
 
 def contradicted(places: np.ndarray, codes: np.ndarray) -> float:

@@ -206,10 +206,12 @@ def test_points_to_take_back_are_checked(points, message):
 
 def test_rows_to_encode_are_checked(tmp_path):
     rows = pd.DataFrame({"x": X, "tail": CAUCHY})
-    model, swapped = fitted(rows, Y), r"X has the columns \['tail', 'x'\]; the model was fitted to \[.* same order"
-    for one in (model, reloaded(model, tmp_path), fitted(rows.set_axis([0, 1], axis=1), Y)):
+    numbered, model = rows.set_axis([0, 1], axis=1), fitted(rows, Y)
+    swapped = r"X has the columns \['(tail', 'x|1', '0)'\]; the model was fitted to \[.* same order"
+    for one, table in ((model, rows), (reloaded(model, tmp_path), rows), (fitted(numbered, Y), numbered)):
         encode = one.encoding_.encode
-        refuses(swapped, encode, rows[["tail", "x"]])
+        refuses(swapped, encode, table[table.columns[::-1]])
+        np.testing.assert_array_equal(encode(rows if table is numbered else numbered), encode(table))
         for n_columns in (1, 3):
             refuses(rf"X has {n_columns} columns; the model was fitted to 2", encode, np.ones((4, n_columns)))
         for value, message in ((np.nan, "1 missing number"), (np.inf, "infinity"), ("a", "could not convert")):

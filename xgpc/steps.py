@@ -75,7 +75,7 @@ def rows_in_batches(
     read, sample, stream = survey_partitions(source, *args) if isinstance(source, Partitions) else survey(source, *args)
     order = NONE
     if model._is_ordered and (levels := levels_in(read.orders) if checked is None else checked) is not None:
-        # Classes without rows need a fit, or the parameter ``classes``.
+        # A level without rows is no class of a fit to batches.
         order = class_numbers(np.asarray(levels)[np.isin(levels, read.classes)], read.classes)
     is_sample = read.n_rows > size(read.columns.n_features)
     if is_sample:

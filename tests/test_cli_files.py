@@ -250,7 +250,7 @@ def test_missing_numbers_are_told_once_and_without_the_count_of_a_batch(tmp_path
     saved(frame, model)
     frame.loc[[3, 4, 60], "b"] = np.nan
     err = run("predict", model, written(frame, tmp_path / "data.csv")).err
-    assert err.startswith("xgpc: warning: X has missing numbers (NaN): in 'b'. The training rows missed none there")
+    assert err.startswith("xgpc: warning: X has missing numbers (NaN) in 'b'. The training rows missed none there")
     assert err.count("\n") == 1
 
 

@@ -243,7 +243,7 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
         "elbo": elbo,
         "bound_gap": gap,
         "mean": np.atleast_1d(model.mean_),
-        # They may have been set after the fit.
+        # The parameter may have been set after the fit.
         "inducing_points": given_points(points, arrays["Z"].shape[2]) if points_name is None else None,
     }
     arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in numbers.items() if value is not None}

@@ -67,9 +67,8 @@ class PosteriorClassifier(Described):
 
     def _set_columns(self, columns: Columns) -> None:
         super()._set_columns(columns)
-        n_features, names, labels, encoding, *_ = columns
-        is_plain = encoding == PLAIN
-        self.encoding_ = None if is_plain else replace(encoding, n_features=n_features, names=names, labels=labels)
+        d, names, labels, encoding, *_ = columns
+        self.encoding_ = None if encoding == PLAIN else replace(encoding, n_features=d, names=names, labels=labels)
         self.feature_mean_, self.feature_spread_ = columns.mean, columns.spread
 
     def _set_fit(self, q: Posterior, record: LikelihoodBound, mean: np.ndarray, evidence: Evidence | None) -> None:
@@ -96,6 +95,7 @@ class PosteriorClassifier(Described):
 
     def _latent(self, X: MatrixLike, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance (n,) or (C, n) of the latent functions at checked rows."""
+        # The default needs no check, which every prediction of a row would make.
         if corrected is not False:
             TRUTH.check("corrected", corrected)
         if not corrected:

@@ -157,7 +157,7 @@ def publish(model: PosteriorClassifier, fit: Fit, result: FitResult, stream_rows
     model._set_fit(result.q, fit.record.at(site.parameter), site.prior_mean, result.evidence)
     model.held_out_score_ = None if result.scores is None else (result.scores.mean, result.scores.error)
     model.label_agreement_, model._agreement_log = result.agreement
-    # That of an earlier stream; ``partial_fit`` sets a new one.
+    # A fit begins anew, so that the drift of an earlier stream goes; ``partial_fit`` sets a new one.
     model.__dict__.pop("drift_", None)
     model._stream_rows = stream_rows
     model.n_iter_ = max(1, result.n_iter)

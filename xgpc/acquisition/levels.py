@@ -293,7 +293,7 @@ def probability_of_failure(
     probability = float(np.mean(p))
     draws = np.clip(probability + (1.0 / share[chosen]) @ (fails - p[chosen, None]) / len(p), 0.0, 1.0)
     low, high = np.quantile(draws, [0.5 - 0.5 * confidence, 0.5 + 0.5 * confidence])
-    # Of a mean of independent rows: each counts with its probability, not with a random outcome.
+    # The rows are independent, and each counts with its probability, not with a random outcome.
     return FailureProbability(probability, float(low), float(high), draws, float(np.std(p) / np.sqrt(len(p))))
 
 

@@ -53,9 +53,10 @@ def _run(argv: Sequence[str] | None) -> None:
         except ModuleNotFoundError as error:
             raise ValueError("CSV and Parquet files need pyarrow: pip install 'xgpc[app]'") from error
         getattr(module, arguments.command)(arguments)
-    # Batches of rows warn of the same with other numbers. A count of missing ones would be taken for that of all rows.
-    texts = [re.sub(r"\d+ missing numbers?", "missing numbers", str(warning.message)) for warning in caught]
-    texts = [re.sub(r"(?<=[:,] )\d+ in ", "in ", text) for text in texts]
+    # Batches of rows warn of the same with other numbers. A reader would take a batch's count of missing numbers for
+    # that of all rows.
+    texts = [re.sub(r"\d+ missing numbers? \(NaN\):", "missing numbers (NaN) in", str(w.message)) for w in caught]
+    texts = [re.sub(r"(in|,) \d+ in (?=['\"])", r"\1 ", text) for text in texts]
     for text in {re.sub(r"\d+", "", text): text for text in texts}.values():
         say("warning", text)
 

@@ -89,7 +89,7 @@ def _load(path: str) -> GPClassifier:
 def _features(model: GPClassifier) -> dict[str, bool]:
     """The columns of a model by name, and whether they are text; empty for a model without names."""
     columns = zip_longest(getattr(model, "feature_names_in_", ()), model._encoding.columns)
-    # Of a column that was empty, any text is a level that is not known.
+    # In a column that was empty in the training rows, any text is an unknown level.
     return {
         name: column is not None and (column.has_text or (column.is_categorical and not column.levels))
         for name, column in columns

@@ -83,11 +83,11 @@ def opened(path: str, is_text: Mapping[str, bool], target: str | None = None) ->
     with ExitStack() as stack:
         try:
             # Arrow knows the ending .gz in small letters alone.
-            is_capital = Path(path).suffix != ".gz" == Path(path).suffix.lower()
-            if path == "-" or is_capital or Path(path).is_fifo():
+            ending = Path(path).suffix
+            if path == "-" or Path(path).is_fifo() or (ending != ".gz" and ending.lower() == ".gz"):
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="xgpc-"))
                 with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as source:
-                    path = str(Path(folder) / f"rows.csv{Path(path).suffix.lower()}")
+                    path = str(Path(folder) / f"rows.csv{ending.lower()}")
                     with open(path, "wb") as copy:
                         shutil.copyfileobj(source, copy)
             rows = parquet_dataset(path) if is_parquet(path) else _csv_dataset(path, is_text, target)
@@ -102,7 +102,8 @@ def opened(path: str, is_text: Mapping[str, bool], target: str | None = None) ->
             reason = re.sub(r"Row #(\d+)", lambda row: f"line {_line(path, int(row[1]) - 2)}", reason, count=1)
             # Columns are counted from 0.
             reason = re.sub(r"CSV column #(\d+)", lambda place: f"column {rows.schema.names[int(place[1])]!r}", reason)
-            reason = re.sub(r"CSV conv.* double: invalid value ('.*')", r"\1 is no number; correct or empty it", reason)
+            numeral = r"\1 is no number; correct or empty it (decimals have a point, no comma)"
+            reason = re.sub(r"CSV conv.* double: invalid value ('.*')", numeral, reason)
             form = "Data are CSV files in UTF-8 with a header line, or .parquet."
             raise ValueError(f"cannot read {name!r}: {reason}. {form}") from None
 

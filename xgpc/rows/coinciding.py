@@ -18,7 +18,8 @@ from .source import ArraySource
 
 # A smaller agreement counts as none, as it changes no probability by more than this.
 LEAST_AGREEMENT = 1e-3
-# From no agreement to one of all rows but some in a million.
+# Values of -log(1 - a) at which a stream keeps the log likelihood of an agreement a, from 0 to all rows but six in a
+# million. As a function of these values it is smooth, so that a cubic spline serves between them.
 NODES = np.linspace(0.0, 12.0, 49)
 
 # Precisions and linear terms of rows, (2, C, n).
@@ -111,8 +112,8 @@ class Places:
 
 
 class Agreement(NamedTuple):
-    """Probability with which a row has the label of another row at the same place, and not one by the latent function;
-    and the log likelihood (G,) of the labels that tell it, if this probability is 1 - exp(-u) for u in ``NODES``."""
+    """Probability a with which a row has the label of another row at the same place, and not one by the latent
+    function; and the log likelihood (G,) of the labels of such rows for each -log(1 - a) in ``NODES``."""
 
     probability: float
     log_likelihood: np.ndarray
@@ -124,7 +125,8 @@ NO_AGREEMENT = Agreement(0.0, np.zeros(len(NODES)))
 def agreement_of_labels(
     place: np.ndarray, codes: np.ndarray, log_p: np.ndarray, is_new: np.ndarray, earlier: np.ndarray
 ) -> Agreement:
-    """The agreement of the new rows with others at their places, and of earlier rows, by their log likelihood (G,).
+    """The agreement of rows at the same place: those that ``is_new`` (n,) marks, and earlier ones by their log
+    likelihood ``earlier`` (G,).
 
     It is the posterior mode under the prior density 2 (1 - a), as if one row more had disagreed. ``place`` (n,) are the
     rows' places, of two or more rows each, ``codes`` (n,) their class numbers, and ``log_p`` (n, C) their log

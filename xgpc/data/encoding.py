@@ -61,7 +61,8 @@ class ColumnEncoding:
         The training rows' mean, of values within limits, which stands for a missing number; None for a categorical
         column.
     is_single : bool
-        Whether the training rows' numbers were float32: any numbers are levels if they are so after rounding to it.
+        Whether the training rows' numbers were float32; other numbers are then rounded to float32 before they are
+        compared with the levels.
     """
 
     name: str
@@ -207,7 +208,7 @@ class Encoding:
     warps : tuple of Warp
         Of the columns of the matrix that have heavy tails: centre + scale * arcsinh((x - centre) / scale) stands for x.
     n_features, names, labels
-        Of the training rows, for the checks of ``encode``; 0 and None if only their model knows them.
+        Of the training rows, for the checks of ``encode``; 0 and None before a model publishes the encoding.
     """
 
     columns: tuple[ColumnEncoding, ...]
@@ -304,13 +305,13 @@ class Encoding:
         Raises
         ------
         ValueError
-            For other columns, for infinite or too large numbers, and for those that an array, or a table of numbers
-            alone, misses in columns in which the training rows missed none.
+            For other columns, for infinite or too large numbers, and, unless the training rows missed numbers in the
+            same column, for missing numbers of an array or of a table of numbers alone.
 
         Warns
         -----
         UserWarning
-            For such numbers of a table with levels, or of which the training rows missed some.
+            For such missing numbers of any other table.
         """
         table = Table.of(X, [column.name for column in self.columns] or self.names or ())
         check_names(table.names, self.names)
@@ -430,10 +431,8 @@ def is_categorical(setting: Sequence[Any] | str | None, table: Table, columns: S
     """
     if isinstance(setting, str):
         return [table.is_frame and column.levels is not None for column in columns]
-    chosen, names = (
-        [] if setting is None else list(setting),
-        [column.name for column in columns] if table.is_frame else [],
-    )
+    chosen = [] if setting is None else list(setting)
+    names = [column.name for column in columns] if table.is_frame else []
     if chosen and all(isinstance(choice, bool | np.bool_) for choice in chosen):
         if len(chosen) != len(columns):
             raise ValueError(f"categorical_features is a mask of {len(chosen)} columns; X has {len(columns)}.")

@@ -184,8 +184,8 @@ class Summary:
 
     ``dtype`` is float32 if all features are, and ``label_dtype`` that of an array of all labels. ``tally`` has for each
     label the numbers of its rows, and of those of positive weight, and the sum of weights. Labels are in the order of
-    their first rows, which breaks ties between classes and does not depend on where batches end. ``orders`` are
-    those of the levels of labels that have an order; ``is_sparse`` says whether all rows were sparse.
+    their first rows, which breaks ties between classes and does not depend on where batches end. ``orders`` has
+    the orders of the levels of all labels, as from ``orders_of``; ``is_sparse`` says whether all rows were sparse.
     """
 
     columns: Columns
@@ -239,7 +239,7 @@ class Survey:
     order : (C,) the classes' numbers in the order of their first rows
     counts : (3, C) numbers of the classes' rows, and of those of positive weight, and total weights
     labels : (C,) y of the rows of each class: class numbers, or site labels
-    orders : those of the levels of labels that have an order
+    orders : orders of the levels of all labels, as from ``orders_of``
     is_sparse : whether all rows were sparse
     """
 

@@ -246,10 +246,10 @@ def first_text(values: Sequence[object]) -> int:
 
 
 def orders_of(y: MatrixLike) -> dict[tuple[Level, ...], None]:
-    """Return the orders that labels, also in a table of one column, have levels in; none if they have no order.
+    """Return the orders of the levels of labels, also of a table of one column; an empty dict if they have no order.
 
-    An ordered Categorical of pandas, an Enum of polars and an ordered dictionary of Arrow have one; chunks of the last
-    may have several.
+    An ordered Categorical of pandas, an Enum of polars and an ordered dictionary of Arrow have an order. The chunks of
+    the last may have several.
     """
     frame = _frame(y)
     if frame is not None:

@@ -54,6 +54,16 @@ def test_cut_points_that_are_not_learned_predict_the_frequencies_far_from_rows(l
     assert_allclose(model.predict_proba(np.full((1, X.shape[1]), 1e5))[0], np.bincount(y - (y > 0)) / len(y), rtol=1e-6)
 
 
+@every_link
+def test_the_reverse_order_of_the_classes_gives_the_mirrored_model(link):
+    X, y = in_levels()
+    model, mirrored = (
+        quietly(GPOrdinalClassifier(likelihood=link, random_state=0), X, labels) for labels in (y, 3 - y)
+    )
+    assert_allclose(mirrored.cut_points_, -model.cut_points_[::-1], rtol=1e-6)
+    assert_allclose(mirrored.predict_proba(3.0 * X)[:, ::-1], model.predict_proba(3.0 * X), atol=1e-6)
+
+
 def test_predictions_do_not_depend_on_the_names_of_the_classes():
     X, y = in_levels()
     names = np.array(["poor", "fair", "good", "best"])

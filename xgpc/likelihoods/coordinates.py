@@ -18,7 +18,10 @@ LOG_RATES = (float(np.log(1e-4)), float(np.log(1e2)))
 
 @dataclass(frozen=True)
 class CutPoints:
-    """The first cut point, and the logarithms of the distances of ``count`` cut points."""
+    """The mean of ``count`` cut points, and the logarithms of their distances.
+
+    With the classes in reverse order the same steps lead to the same fit.
+    """
 
     count: int
 
@@ -27,15 +30,17 @@ class CutPoints:
         return [(None, None)] + [LOG_GAPS] * (self.count - 1)
 
     def pack(self, cuts: np.ndarray) -> np.ndarray:
-        return np.append(cuts[:1], np.log(np.diff(cuts)))
+        return np.append(np.mean(cuts), np.log(np.diff(cuts)))
 
     def unpack(self, vector: np.ndarray, cuts: np.ndarray) -> np.ndarray:
         """Cut points with these coordinates."""
-        return apart(vector[0], np.exp(vector[1:]))
+        from_first = apart(0.0, np.exp(vector[1:]))
+        return from_first + (vector[0] - np.mean(from_first))
 
     def gradient(self, cuts: np.ndarray, by_cuts: np.ndarray) -> np.ndarray:
-        """The gradient from that by the cut points: all cut points above a gap move with it."""
-        return np.cumsum(by_cuts[::-1])[::-1] * np.append(1.0, np.diff(cuts))
+        """The gradient from that by the cut points: those below a gap move down, and those above it move up."""
+        below, n_below = np.cumsum(by_cuts), np.arange(1, self.count)
+        return np.append(below[-1], np.diff(cuts) * (n_below / self.count * below[-1] - below[:-1]))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from .learning.pipeline import AT_BOUND
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS, record_of
 from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodName, MatrixLike, RandomSeed
-from .ranges import LARGEST_FEATURE, largest_size
+from .ranges import LARGEST_FEATURE, LEAST_VARIATION, largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
 from .rows.executor import Executor
@@ -42,8 +42,9 @@ INTERCEPT_VARIANCE = 100.0
 # Range of the prior variance of the latent function without its intercept, averaged over the rows, which starts at that
 # of the default kernel: at the ends every probability is the base rate within a per cent, or nearly all are 0 or 1.
 LATENT_VARIANCE_BOUNDS = 1e-4, 1e5
-# The sum of the features' mean squares, over what it would be if all were the median, from which on there is a second
-# start: START_VARIANCE would then give the other features less than .2 of latent variance.
+# The sum of the features' mean squares, over what it would be if all were the median, from which on there is a further
+# start (and so for the median over the lowest decile): START_VARIANCE would then give the smaller features less than .2
+# of latent variance.
 LARGE_FEATURES = 10.0
 OWN = {
     "likelihood": one_of(*BOUNDS),
@@ -73,7 +74,7 @@ class BayesianLinearClassifier(LatentClassifier):
     prior_variance : "auto" or float, default="auto"
         Prior variance s^2 of each coefficient; "auto" maximises the bound over it. All coefficients have the same
         variance, so that features should have similar scales, as ``StandardScaler`` makes them. Where some are much
-        larger than the others, "auto" learns from two starts.
+        larger than the others, "auto" learns from two or three starts.
     fit_intercept : bool, default=True
         Whether there is an intercept. The prior of the intercept, N(0, 100), does not depend on ``prior_variance``.
         Centre features that are far from zero.
@@ -195,11 +196,11 @@ class BayesianLinearClassifier(LatentClassifier):
         return doubts
 
     def _first_priors(self, X: MatrixLike, weight: np.ndarray) -> list[LinearPrior]:
-        """The prior with the given variance; for "auto", one or two priors to start from, each with its range.
+        """The prior with the given variance; for "auto", one to three priors to start from, each with its range.
 
-        The first start makes the latent variance of an average row ``START_VARIANCE``. If a few features are much
-        larger than the others, the bound can have a second maximum, at which the other features count, too; the second
-        start would have that latent variance if all features had the median mean square.
+        The first start makes the latent variance of an average row ``START_VARIANCE``. If some features are much larger
+        than the others, the bound can have further maxima, at which smaller features count, too. The other starts would
+        have that latent variance if all features had the median mean square, or the lowest decile of the mean squares.
 
         Parameters
         ----------
@@ -227,10 +228,12 @@ class BayesianLinearClassifier(LatentClassifier):
         for i in range(0, X.shape[0], BLOCK_ROWS):
             a = X[i : i + BLOCK_ROWS].astype(np.float64) / largest
             squares += shares[i : i + BLOCK_ROWS] @ (a.power(2) if issparse(a) else a**2)
-        units = [float(np.sum(squares)) * largest**2, d * float(np.median(squares[squares > 0.0])) * largest**2]
-        few_are_large = 0.0 < LARGE_FEATURES * units[1] < units[0]
-        log_range = np.log(LATENT_VARIANCE_BOUNDS)
-        return [prior(START_VARIANCE / unit, *(log_range - np.log(unit))) for unit in units[: 1 + few_are_large]]
+        # Beside the largest feature, smaller ones are lost in rounding.
+        usual = d * np.quantile(squares[squares > LEAST_VARIATION**2], (0.5, 0.1), method="lower")
+        sums, log_range = [np.sum(squares), *usual], np.log(LATENT_VARIANCE_BOUNDS)
+        pairs = zip(sums, (np.inf, *sums), strict=False)
+        units = [float(each) * largest**2 for each, larger in pairs if LARGE_FEATURES * each < larger]
+        return [prior(START_VARIANCE / unit, *(log_range - np.log(unit))) for unit in units]
 
     @property
     def coef_covariance_(self) -> np.ndarray:

@@ -29,6 +29,16 @@ class Flat(RBF):
         return np.ones(len(X))
 
 
+class Wrong(RBF):
+    """Its variances or its covariances are as ``change`` makes them."""
+
+    def diag(self, X):
+        return Wrong.change(super().diag(X))
+
+    def __call__(self, X, Y=None, eval_gradient=False):
+        return super().__call__(X, Y) + Wrong.sign * np.sign(X[:, None, 0] - (X if Y is None else Y)[:, 0])
+
+
 class Plain(RBF):
     """It has no gradient."""
 
@@ -347,7 +357,19 @@ def test_what_kernels_refuse():
     refuses(negative, GPClassifier(Tanimoto()).fit, X, y)
     several, flat = (GPClassifier(one, inducing_points=X[:5]) for one in (CompoundKernel([RBF(), RBF(2.0)]), Flat()))
     refuses("is several kernels side by side", several.fit, X, y)
-    refuses(r"must return the covariances .* it returned an array of shape \(5,\)", flat.fit, X, y)
+    refuses(r"must return the covariances, .* shape \(5, 5\); it returned an array of shape \(5,\)", flat.fit, X, y)
+    for Wrong.change, Wrong.sign, message in (
+        (
+            lambda variances: variances[1:],
+            0.0,
+            r"diag of Wrong.* must return the variances.* shape \(40,\); .* \(39,\)",
+        ),
+        (np.negative, 0.0, "returned -1; no variance is negative"),
+        (np.positive, 0.3, "must be symmetric"),
+        (np.positive, 0.3j, "real numbers of shape .* complex128"),
+    ):
+        for options in ({"inducing_points": X[:5]}, {"inducing_points": "all"}):
+            refuses(message, GPClassifier(Wrong(), optimizer=None, **options).fit, X, y)
     with np.errstate(all="ignore"):
         refuses(r"must have positive and finite parameters", KernelSpec, Own(-1.0), 3)
 

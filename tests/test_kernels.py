@@ -207,6 +207,8 @@ def test_matern_of_coincident_and_nearly_coincident_rows(nu, length_scale):
 NO_POWER = r"The exponent \S+ of .* is not supported: give a finite number"
 TOO_MANY = rf"multiplies out to more than {MAX_FACTORS} factors; simplify it"
 REFUSED = {
+    "Matern must have nu positive; got": [Matern(nu=-1.0), Matern(nu=None), RBF() + Matern(nu="rough")],
+    "Only a constant may have a negative exponent": [RBF() ** -1, C(2.0) * RBF() ** -0.5],
     NO_POWER: [DotProduct() ** np.inf, Matern() ** np.nan, C(2.0) ** np.nan * RBF(1.0)],
     TOO_MANY: [
         (RBF(1.0) + C(1.0)) ** 5, (RBF(1.0) + C(1.0)) ** 65, ((RBF(1.0) + C(1.0)) ** 3) ** 2, RBF(1.0) ** 65,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.gaussian_process.kernels import Kernel, WhiteKernel
 
 from ..ranges import varies
@@ -18,6 +19,19 @@ STEP = 1e-4
 # step, rounding is 4e-10 steps, and below the tolerance, in steps and relative to k(x, x), are kernels with l > .01.
 ROW_STEP, KINK = 1e-5, 1e-6
 STENCIL = ((-2, 1.0 / 12.0), (-1, -2.0 / 3.0), (1, 2.0 / 3.0), (2, -1.0 / 12.0))
+# Covariances k(x, z) and k(z, x) may differ by this, relative to the largest covariance.
+ROUNDING = 1e-6
+
+
+def _shaped(caller: str, covariances: str, values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
+    """The values that a kernel returns, as an array; ValueError if they have another shape, or are complex."""
+    array = np.asarray(values)
+    if array.shape != shape or array.dtype.kind == "c":
+        raise ValueError(
+            f"{caller} must return the {covariances}, real numbers of shape {shape}; it returned an array of shape "
+            f"{array.shape} and type {array.dtype}."
+        )
+    return array.astype(np.float64, copy=False)
 
 
 def _known(kernel: Kernel, values: np.ndarray) -> np.ndarray:
@@ -46,16 +60,13 @@ class CalledKernel:
         return self.kernel.clone_with_theta(np.log(variance[:n]) + step) if n else self.kernel
 
     def _values(self, kernel: Kernel, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
-        K = np.asarray(kernel(X, Z), dtype=np.float64)
-        if K.shape != (len(X), len(Z)):
-            raise ValueError(
-                f"The kernel {kernel} must return the covariances ({len(X)}, {len(Z)}) of {len(X)} and {len(Z)} rows; "
-                f"it returned an array of shape {K.shape}."
-            )
-        return K
+        return _shaped(f"The kernel {kernel}", "covariances", kernel(X, Z), (len(X), len(Z)))
 
     def _variances(self, kernel: Kernel, X: np.ndarray) -> np.ndarray:
-        return np.asarray(kernel.diag(X), dtype=np.float64)
+        variances = _shaped(f"The method diag of {kernel}", "variances", kernel.diag(X), (len(X),))
+        if np.any(variances < 0.0):
+            raise ValueError(f"The method diag of {kernel} returned {np.min(variances):.6g}; no variance is negative.")
+        return variances
 
     def _latent_variances(self, kernel: Kernel, X: np.ndarray) -> np.ndarray:
         if not self.has_noise:
@@ -66,7 +77,10 @@ class CalledKernel:
     def values(self, variance: np.ndarray, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """k(X, Z) (n, m)."""
         kernel = self._at(variance)
-        return _known(kernel, self._values(kernel, X, Z))
+        K = _known(kernel, self._values(kernel, X, Z))
+        if np.array_equal(X, Z) and not np.allclose(K, K.T, ROUNDING, ROUNDING * np.max(np.abs(K), initial=0.0)):
+            raise ValueError(f"The kernel {kernel} must be symmetric: k(x, z) = k(z, x) for all rows; it is not.")
+        return K
 
     def variances(self, variance: np.ndarray, X: np.ndarray) -> np.ndarray:
         """k(x, x) (n,)."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
+from numbers import Real
 from operator import add, mul
 from typing import Any, NamedTuple
 
@@ -66,18 +67,23 @@ def _harmonics(kernel: Kernel, length_scale: float, random_state: np.random.Rand
     return 2.0 * np.pi * (random_state.poisson(half, size) - random_state.poisson(half, size))
 
 
+def _by_nu(families: dict[float, str], kernel: Kernel) -> str:
+    """The family of a kernel's smoothness, "" if it has none; ValueError unless that is a positive number."""
+    if not (isinstance(kernel.nu, Real) and kernel.nu > 0.0):
+        raise ValueError(f"{type(kernel).__name__} must have nu positive; got {kernel.nu!r}.")
+    return families.get(float(kernel.nu), "")
+
+
 AXIS_FAMILIES = {0.5: "axis-matern-1/2", 1.5: "axis-matern-3/2"}
 MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
 # Spectra: Rasmussen & Williams 2006, section 4.2.1, with equations (4.15) of Matern and (4.20) of RationalQuadratic.
 FACTORS = {
     RBF: Factor(lambda kernel: "rbf", spectrum=_normal),
-    Matern: Factor(lambda kernel: MATERN_FAMILIES.get(float(kernel.nu), ""), spectrum=_student_t),
+    Matern: Factor(partial(_by_nu, MATERN_FAMILIES), spectrum=_student_t),
     RationalQuadratic: Factor(lambda kernel: "rational-quadratic", "alpha", spectrum=_scale_mixture),
     DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, scale=None),
     ExpSineSquared: Factor(lambda kernel: "periodic", "length_scale", scale="periodicity", spectrum=_harmonics),
-    AxisMatern: Factor(
-        lambda kernel: AXIS_FAMILIES.get(float(kernel.nu), ""), spectrum=partial(_student_t, by_feature=True)
-    ),
+    AxisMatern: Factor(partial(_by_nu, AXIS_FAMILIES), spectrum=partial(_student_t, by_feature=True)),
 }
 
 

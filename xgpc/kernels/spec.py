@@ -29,7 +29,7 @@ from ..ranges import LEAST_DIVISOR
 from .called import CalledKernel
 from .factors import FACTORS, Factor, Logarithms
 from .features import Features, Groups
-from .wrappers import ActiveDims, KernelOfRows, Precomputed, Sphere, Tanimoto
+from .wrappers import ActiveDims, Precomputed, Sphere, Tanimoto
 
 # Kernels whose values do not depend on the rows, and the parameters that are their variances.
 VARIANCES = {ConstantKernel: "constant_value", WhiteKernel: "noise_level"}
@@ -162,9 +162,11 @@ def check_kernel(kernel: Kernel | str) -> None:
         raise ValueError(f"kernel must be a scikit-learn kernel object, 'precomputed' or None; got {kernel!r}.")
 
     def parts(whole: Kernel) -> list[Kernel]:
-        if isinstance(whole, KernelOfRows) and not isinstance(whole.kernel, Kernel):
-            raise ValueError(f"{type(whole).__name__} must have a scikit-learn kernel object; got {whole.kernel!r}.")
-        return [getattr(whole, name) for name in ("k1", "k2", "kernel") if hasattr(whole, name)]
+        children = [getattr(whole, name) for name in ("k1", "k2", "kernel") if hasattr(whole, name)]
+        for child in children:
+            if not isinstance(child, Kernel):
+                raise ValueError(f"{type(whole).__name__} must have a scikit-learn kernel object; got {child!r}.")
+        return children
 
     check_tree(kernel, parts)
 
@@ -241,6 +243,8 @@ def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
         raise ValueError(f"The exponent {kernel.exponent} of {kernel} is not supported: give a finite number.")
     if len(terms) == 1 and not terms[0].factors and not terms[0].n_noise:
         return [Term(tuple((leaf, power * exponent) for leaf, power in terms[0].variances))]
+    if exponent < 0.0:
+        raise ValueError(f"Only a constant may have a negative exponent; got {exponent:g} in {kernel}.")
     if not (exponent.is_integer() and exponent >= 1.0):
         raise NotCompiled(f"{kernel.exponent} is no compiled exponent")
     product = terms

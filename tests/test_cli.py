@@ -141,7 +141,7 @@ BAD = {
     "a number that is none": (["fit", "DATA", "--target", "kind", "--model", "OLD", "--max-time", "soon"], "'soon'"),
     "a name": (["fit", "DATA", "--target", "kind", "--model", "OLD", "--likelihood", "cauchit"], "multinomial-step"),
     "a system": (["fit", "DATA", "--target", "kind", "--model", "OLD", "--system", "linear-BSVM"], "GPCaug-mc"),
-    "a seed": (["fit", "DATA", "--target", "kind", "--model", "OLD", "--seed", "-1"], "Seed must be between 0 and"),
+    "a seed": (["fit", "DATA", "--target", "kind", "--model", "OLD", "--seed", "-1"], "from 0 to 2**32 - 1"),
     "a column": (["fit", "DATA", "--target", "size", "--model", "OLD"], "lacks the columns ['size']"),
     "no data": (["fit", "none.csv", "--target", "kind", "--model", "OLD"], "cannot read 'none.csv'"),
     "no data to predict": (["predict", "MODEL", "none.csv", "--output", "out.csv"], "cannot read 'none.csv'"),

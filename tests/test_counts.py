@@ -82,7 +82,7 @@ def test_a_learned_fit_takes_counts_and_groups():
         (lambda y: y, [0, 1], "shape"),
         (lambda y: -y, [0, 1, 2], "not negative"),
         (lambda y: np.where(y > 2, np.nan, y), [0, 1, 2], "not negative"),
-        (lambda y: 0 * y, [0, 1, 2], "positive weight"),
+        (lambda y: 0 * y, [0, 1, 2], "or each count in y, is zero"),
         (lambda y: y[:5], [0, 1, 2], "shape"),
         (lambda y: y[:, 0] / 7.0, [0, 1], "measurement"),
         (lambda y: y.astype(str), [0, 1, 2], "dense array of numbers"),

@@ -92,6 +92,8 @@ def test_a_picture_of_nothing_is_refused(display, model):
     refuses("got an empty dict", display.from_estimator, {}, X, Y)
     refuses("n_features must be a positive integer", ImportanceDisplay.from_estimator, model, n_features=0)
     refuses("n_features must be a positive integer", ShapleyDisplay.from_estimator, model, X[:1], n_features=0)
+    refuses("X has no rows to explain", ShapleyDisplay.from_estimator, model, X[:0], label="setosa")
+    refuses("ax must be None, or one .*Axes; got a str", display.from_estimator, model, X, Y, ax="right")
 
 
 def test_coverage_is_the_error_among_the_most_certain(model):

@@ -136,6 +136,13 @@ def test_scale_of_the_features_does_not_matter():
         assert "length scales            feature" in scaled.summary()
 
 
+def test_rows_below_the_range_of_normal_numbers_are_told_apart_and_are_near_each_other():
+    for params in ({"inducing_points": "all"}, {"n_inducing": 10}):
+        model = GPClassifier(RBF(), optimizer=None, **params).fit(1e-310 * ROWS, LABELS)
+        p = model.predict_proba(1e-310 * ROWS)
+        np.testing.assert_allclose(p, np.broadcast_to(p[0], p.shape))
+
+
 pd = pytest.importorskip("pandas")
 
 CLASSIFIERS = {"GPClassifier": GPClassifier, "linear": BayesianLinearClassifier, "Gibbs": GibbsClassifier}

@@ -22,7 +22,13 @@ HOW_TO_IMPUTE = "Put in numbers, as sklearn.impute.SimpleImputer does in a pipel
 
 def random_state_of(seed: RandomSeed) -> np.random.RandomState:
     """Return what scikit-learn's ``check_random_state`` does; the next numbers of a Generator are a seed."""
-    return check_random_state(int(seed.integers(2**32)) if isinstance(seed, np.random.Generator) else seed)
+    try:
+        return check_random_state(int(seed.integers(2**32)) if isinstance(seed, np.random.Generator) else seed)
+    except ValueError as error:
+        raise ValueError(
+            "random_state must be None, a whole number from 0 to 2**32 - 1 as a seed, or a RandomState or Generator of "
+            f"NumPy; got {seed!r}."
+        ) from error
 
 
 def refuse_not_in_memory(value: object) -> None:
@@ -241,7 +247,7 @@ def class_numbers(labels: np.ndarray, classes: np.ndarray, advice: str = "") -> 
 def check_classes_present(present: np.ndarray, may_lack: bool = False, takes_classes: bool = False) -> None:
     """Raise ValueError unless rows of positive weight have two classes, or one if classes ``may_lack``."""
     if not len(present):
-        raise ValueError("No row has a positive weight: each sample_weight is zero. Leave it out to count all rows.")
+        raise ValueError("No row counts: each sample_weight, or each count in y, is zero. Give some that are positive.")
     if len(present) < 2 and not may_lack:
         advice = " Give classes= in Python, all labels that there may be, for a fit to them." if takes_classes else ""
         raise ValueError(

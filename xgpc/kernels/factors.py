@@ -69,7 +69,7 @@ def _harmonics(kernel: Kernel, length_scale: float, random_state: np.random.Rand
 
 def _by_nu(families: dict[float, str], kernel: Kernel) -> str:
     """The family of a kernel's smoothness, "" if it has none; ValueError unless that is a positive number."""
-    if not (isinstance(kernel.nu, Real) and kernel.nu > 0.0):
+    if not (isinstance(kernel.nu, Real) and float(kernel.nu) > 0.0):
         raise ValueError(f"{type(kernel).__name__} must have nu positive; got {kernel.nu!r}.")
     return families.get(float(kernel.nu), "")
 

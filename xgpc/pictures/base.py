@@ -29,6 +29,8 @@ class Display:
 
     def _on(self, ax: Axes | None, height: float = 5.0) -> Axes:
         """The given axes, or those of a new figure of so many inches, which become ``ax_``."""
+        if not (ax is None or hasattr(ax, "figure")):
+            raise ValueError(f"ax must be None, or one matplotlib.axes.Axes; got a {type(ax).__name__}.")
         if ax is None:
             try:
                 from matplotlib.figure import Figure

@@ -82,6 +82,8 @@ class ShapleyDisplay(Display):
             Axes to draw on; None makes a new figure.
         """
         shapley = shapley_values(model, X, baseline)
+        if not len(shapley.values):
+            raise ValueError("X has no rows to explain: give one or more.")
         values, std, has_one_function = shapley.values, shapley.std, shapley.values.ndim == 2
         classes = getattr(model, "ordered_classes_", model.classes_).tolist()
         # A single latent function leads from the first class to the last.

@@ -212,8 +212,10 @@ def _hashes(X: MatrixLike, y: np.ndarray) -> np.ndarray:
 
 def _mixed(values: np.ndarray) -> np.ndarray:
     """The bits of numbers, mixed: those of numbers of few digits end in zeros, as products and sums of them would."""
-    # A sum with 0.0 is never -0.0.
-    mixed = np.ascontiguousarray(values + values.dtype.type(0.0)).view(f"u{values.dtype.itemsize}").astype(np.uint64)
+    size = values.dtype.itemsize
+    mixed = np.ascontiguousarray(values).view(f"u{size}").astype(np.uint64)
+    # -0.0 becomes 0.0. (A sum with 0.0 would make zeros of numbers below 2.2e-308, too.)
+    mixed[mixed == np.uint64(2 ** (8 * size - 1))] = 0
     mixed ^= mixed >> np.uint64(32)
     mixed *= np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)

@@ -20,8 +20,9 @@ Made = TypeVar("Made")
 BLOCK_ROWS = 1152
 # So few blocks are about equal and even in number, so that two threads end a pass at about the same time.
 FEW_BLOCKS = 8
-# Bytes from which an array has pages of its own; smaller arrays share pages with others.
-LEAST_PAGES = 2**16
+# Bytes from which an array has pages of its own; smaller arrays share pages with others, as pages of its own take a
+# tenth of the time of a fit of 100 rows.
+LEAST_PAGES = 2**18
 
 
 def block_size(n_rows: int) -> int:
@@ -37,7 +38,7 @@ def own_pages(shape: tuple[int, ...], dtype: type) -> np.ndarray:
     """An array whose memory returns to the system when it ends.
 
     The C library keeps the memory that thousands of arrays of some 100 kB have freed, for others of such sizes: a
-    quarter of a gigabyte after passes over a million rows.
+    quarter of a gigabyte after passes over a million rows with the usual number of inducing points.
     """
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if n_bytes < LEAST_PAGES or os.name != "posix":

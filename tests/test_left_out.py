@@ -62,7 +62,7 @@ def test_a_fit_to_noise_is_of_class_frequencies_and_warns():
     with pytest.warns(ConvergenceWarning, match="has not shown that the features separate"):
         model = GPClassifier(random_state=0).fit(X[:200], y[:200])
     assert losses(model, X[200:], y[200:]).mean() < np.log(2.0) + 0.02
-    assert any("A fit of a constant alone is tried" in text for text in model.decisions_)
+    assert any("A fit with a constant alone is tried" in text for text in model.decisions_)
 
 
 @pytest.mark.parametrize("kind", ["rows", "groups", "a single group that is left out"])

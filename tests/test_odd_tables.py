@@ -115,7 +115,7 @@ def test_rounding_in_a_constant_column_is_no_feature(column, container, tuned):
         return model.predict_proba(rows if container in ("table", "missing") else rows.to_numpy(x.dtype))
 
     model, constant = model_of(column), model_of(np.full_like(column, column[0]))
-    assert len(said(model, "count as constant, as after rounding: ")) == 1
+    assert len(said(model, "count as constant, as if by rounding errors: ")) == 1
     assert not said(constant, "rounding")
     assert model.feature_spread_[1] == constant.feature_spread_[1] == 0.0
     assert model.feature_importances_[1] == 0.0

@@ -89,7 +89,7 @@ class PosteriorClassifier(Described):
     def kernel_(self) -> Kernel | list[Kernel]:
         """The learned kernel; a list of C kernels where ``share_`` is "none"."""
         check_is_fitted(self)
-        # To copy kernels takes a tenth of the time of an update by one row.
+        # A property, because copies of kernels would take a tenth of the time of an update by one row.
         kernels = [prior.spec.kernel for prior in self.posterior_.prior.groups]
         return kernels if self.share_ == "none" else kernels[0]
 
@@ -209,8 +209,8 @@ class PosteriorClassifier(Described):
         ValueError if it would take more than 3 GB (8600 rows of two classes).
 
         With ``return_grad=True`` there are four results: mean, variance, and their gradients by X, (n, d) or (n, C, d).
-        The features are those given, not as the model warps them. With neighbours they are those for each row's
-        neighbours; the functions jump a little where these change. Where a derivative does not exist it is NaN: with
+        The gradients are by the features as given, before warps. With neighbours, each row's neighbours stay the same;
+        the functions jump a little where these change. Where a derivative does not exist it is NaN: with
         ``nu=0.5``, in all features at an inducing point or neighbour, or with ``AxisMatern`` in each feature in which
         the row agrees with one; with a kernel that is not compiled, wherever differences of its values show a kink. The
         first call makes and keeps an (m, m) matrix for each latent function, (n, n) with ``inducing_points="all"``.

@@ -42,7 +42,7 @@ def new_run(config: FitConfig, executor: Executor) -> Run:
 def rows_in_memory(model: PosteriorClassifier, config: FitConfig, run: Run, inputs: FitInput) -> Fit:
     """Check the rows of ``fit``."""
     run.history.tell(stage="checking")
-    return _fit(model, config, run, training_data(model, inputs))
+    return fit_of(model, config, run, training_data(model, inputs))
 
 
 def previous_fit(model: PosteriorClassifier, config: FitConfig) -> PreviousFit | None:
@@ -74,7 +74,7 @@ def rows_in_batches(
     args = checked, size, run.random_state, progress
     read, sample, stream = survey_partitions(source, *args) if isinstance(source, Partitions) else survey(source, *args)
     order = NONE
-    if model._is_ordered and (levels := levels_in(read.orders) if checked is None else checked) is not None:
+    if model._is_ordered and (levels := levels_in(read.summary.orders) if checked is None else checked) is not None:
         # A level without rows is no class of a fit to batches.
         order = class_numbers(np.asarray(levels)[np.isin(levels, read.classes)], read.classes)
     is_sample = read.n_rows > size(read.columns.n_features)
@@ -82,13 +82,13 @@ def rows_in_batches(
         n_sample = len(sample.X)
         run.history.tell(decision=f"{read.n_rows} rows were read; kernels are learned from a sample of {n_sample}.")
     # As in a fit, sparse rows are not warped, and have no neighbours.
-    sample = sample._replace(X=csr_array(sample.X)) if read.is_sparse else sample
+    sample = sample._replace(X=csr_array(sample.X)) if read.summary.is_sparse else sample
     index = source.index if isinstance(source, ArrowRows) else ()
     data = TrainingData(sample, read.classes, read.counts[1], read.columns, order, index_columns=index)
-    return _fit(model, config, run, data, (read, stream) if is_sample else None)
+    return fit_of(model, config, run, data, (read, stream) if is_sample else None)
 
 
-def _fit(
+def fit_of(
     model: PosteriorClassifier, config: FitConfig, run: Run, data: TrainingData, all_rows: AllRows | None = None
 ) -> Fit:
     """Collect checked rows, and the model's parts; ``all_rows`` if ``data`` has only a sample of the rows."""
@@ -122,7 +122,7 @@ def _fit(
         names = listed([columns.described[j] for j in np.flatnonzero(is_rounding)])
         run.history.add(
             decision="Features whose values differ by less than 1e-12 of their size (5e-7 in single precision) or by "
-            f"1e-292 count as constant, as after rounding: {names}. Standardise them if need be."
+            f"1e-292 count as constant, as if by rounding errors: {names}. Standardise them if need be."
         )
     columns = columns._replace(mean=mean_of_rows, spread=spread)
     stream = None if all_rows is None else all_rows[1](replace(all_rows[0], labels=labels, columns=columns))
@@ -133,7 +133,7 @@ def _fit(
     # Either all classes of a row with counts are held out or none.
     hold_out = HoldOut(groups, config.held_out_split, rows.y, run.random_state, places=places)
     of_classes = classes, class_totals, weights_of_classes(config.class_weight, classes, n_each)
-    # Only learning draws these numbers, which takes a fortieth of a fit to few rows.
+    # Only learning needs a seed; making it takes a fortieth of a fit to few rows.
     seed = 0 if config.optimizer is None else int(seed_of_keys(run.random_state)[0])
     return Fit(config, run, source, *of_classes, record.at(noise), hold_out, columns, stream, prior_mean, seed)
 

@@ -31,7 +31,7 @@ LEAST_SHARE = 0.01
 DRIFT_ROWS = 300
 # Step of a latent value, in units of sqrt(1 + variance), in finite differences of probabilities.
 DIFFERENCE = 1e-4
-# Rounding errors of log probabilities. A standard error of their sum that is below these means nothing.
+# Rounding errors of log probabilities. A standard error of their sum, or a skewness, that is below these means nothing.
 ROUNDING = 1e-12
 
 

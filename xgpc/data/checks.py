@@ -183,8 +183,8 @@ def checked_counts(y: ArrayLike, n_rows: int, columns: ArrayLike | None, classes
         raise ValueError(f"y must have counts or probabilities, a dense array of numbers: {error}.") from error
     (bad,) = np.nonzero(~np.all((counts >= 0.0) & np.isfinite(counts), axis=1))
     if len(bad):
-        numbers = f"finite and not negative; row {bad[0]} is {counts[bad[0]]}"
-        raise BadRow(f"y must have counts or probabilities, {numbers}.", bad[0])
+        given = f"row {bad[0]} is {counts[bad[0]]}"
+        raise BadRow(f"y must have counts or probabilities, finite and not negative; {given}.", bad[0])
     return counts[:, np.argsort(class_numbers(np.asarray(columns), classes))]
 
 
@@ -223,8 +223,8 @@ def checked_classes(classes: Any, first_classes: np.ndarray | None = None, is_or
         distinct = distinct[np.argsort([values.index(label) for label in distinct.tolist()])]
     if first_classes is not None and distinct.tolist() != first_classes.tolist():
         raise ValueError(
-            f"classes must be None or those of the first call, {first_classes.tolist()}; got {distinct.tolist()}. A "
-            "class that was not named then needs a new estimator."
+            f"classes must be None or those of the first call, {first_classes.tolist()}; got {distinct.tolist()}. For "
+            "another class make a new estimator."
         )
     return distinct
 

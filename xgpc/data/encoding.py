@@ -53,8 +53,8 @@ class ColumnEncoding:
     ----------
     name : str
     levels : tuple, sorted
-        The training rows' levels, if the column is categorical; none if no row has a value, whose column is the same
-        in all rows. Else values that many training rows have: they are levels next to the number itself.
+        The training rows' levels, if the column is categorical; none if no row has a value: the column is constant.
+        Else values that many training rows have: they are levels next to the number itself.
     has_missing : bool
         Whether the training rows missed some values: these are the last known level, or have an indicator.
     fill : float or None
@@ -459,6 +459,6 @@ def check_names(names: Sequence[str] | None, fitted: Sequence[str] | None) -> No
 def warn_of_means(counts: Sequence[tuple[str, int]]) -> None:
     """Warn of missing numbers in columns in which the training rows missed none."""
     warn_user(
-        f"X has {said_missing(counts)}. The training rows missed none there: their mean stands for such a number, as "
-        "if it had been seen. Fit with rows that miss some if predictions are to know of it."
+        f"X has {said_missing(counts)}. The training rows missed none there: their mean replaces such a number. Fit to "
+        "rows that miss some if the model is to learn what a missing number means."
     )

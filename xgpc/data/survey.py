@@ -235,22 +235,20 @@ class Survey:
 
     Attributes
     ----------
+    summary : of all rows
+    columns : with the encoding of later readings
     classes : (C,) labels
     order : (C,) the classes' numbers in the order of their first rows
     counts : (3, C) numbers of the classes' rows, and of those of positive weight, and total weights
     labels : (C,) y of the rows of each class: class numbers, or site labels
-    orders : orders of the levels of all labels, as from ``orders_of``
-    is_sparse : whether all rows were sparse
     """
 
+    summary: Summary
     columns: Columns
-    dtype: np.dtype
     classes: np.ndarray
     order: np.ndarray
     counts: np.ndarray
     labels: np.ndarray
-    orders: dict[tuple[Level, ...], None]
-    is_sparse: bool
 
     @classmethod
     def of(cls, summary: Summary, allowed: np.ndarray | None) -> Survey:
@@ -265,7 +263,7 @@ class Survey:
             raise ValueError(f"No row has a label of the given classes {absent}. Leave them out of classes.")
         counts, labels = summary.counts[:, order], np.arange(len(classes))
         check_classes_present(classes[counts[2] > 0.0])
-        return cls(summary.columns, summary.dtype, classes, order, counts, labels, summary.orders, summary.is_sparse)
+        return cls(summary, summary.columns, classes, order, counts, labels)
 
     @property
     def n_rows(self) -> int:
@@ -284,10 +282,10 @@ class Survey:
         """
         columns, rows = training_batch(batch)
         if columns is None:
-            return np.empty(0, dtype=bool), Rows(np.empty((0, self.columns.n_features), self.dtype), NONE, NONE)
+            return np.empty(0, dtype=bool), Rows(np.empty((0, self.columns.n_features), self.summary.dtype), NONE, NONE)
         columns.check_same(self.columns)
         codes = class_numbers(rows.y, self.classes, " The source must give the same rows each time it is read.")
-        keep, X = rows.weight > 0.0, self.columns.encoding.transform(rows.X.astype(self.dtype, copy=False))
+        keep, X = rows.weight > 0.0, self.columns.encoding.transform(rows.X.astype(self.summary.dtype, copy=False))
         return keep, Rows(X if np.all(keep) else X[keep], self.labels[codes[keep]], rows.weight[keep])
 
 
@@ -305,7 +303,7 @@ def survey(
     source : as for ``reading``
     allowed : the labels that there are, or None for those that turn up
     size : most rows that are kept in memory, as a function of the number of features
-    random_state : its state is read and left as it is: a fit of few rows is the same as ``fit``
+    random_state : read and not changed, so that few rows give the result of ``fit``
     progress : called with the number of rows read so far, again and again
 
     Returns
@@ -335,7 +333,7 @@ def survey(
     # Sums over blocks, whose bits do not depend on where batches end.
     total = replace(summary, tally=dict(zip(summary.tally, draw.tally.T, strict=True)))
     surveyed, rows = Survey.of(total, allowed), draw.sample()
-    sample = Rows(rows.X.astype(surveyed.dtype, copy=False), np.argsort(surveyed.order)[rows.y], rows.weight)
+    sample = Rows(rows.X.astype(total.dtype, copy=False), np.argsort(surveyed.order)[rows.y], rows.weight)
     return surveyed, sample, partial(streamed, source)
 
 

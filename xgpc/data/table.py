@@ -103,7 +103,7 @@ class Table(NamedTuple):
 
     @classmethod
     def of(cls, X: MatrixLike, fitted: Sequence[str] = ()) -> Table:
-        """Read rows; columns of an index that a model was ``fitted`` to stay.
+        """Read rows without index columns, but for those that a model was ``fitted`` to.
 
         Raises
         ------

@@ -57,8 +57,8 @@ class Columns(NamedTuple):
     labels : of the columns of a data frame if these are not text, as text, or None
     encoding : Encoding
     mean, spread : (n_features,) of the training rows, or empty
-    fill : (n_features,) mean before warps, or None if no feature of a table of numbers, or an array, is warped; None is
-        also what files of earlier versions have
+    fill : (n_features,) mean before warps, or None: without warps, for an encoded table, and in files of earlier
+        versions
     """
 
     n_features: int
@@ -134,13 +134,12 @@ def training_data(model: BaseEstimator, inputs: FitInput, fitted: Columns | None
     table = Table.of(X, (fitted and fitted.names) or ())
     columns, chosen = ([], []) if fitted else _columns(model, table)
     is_encoded = any(chosen) or any(column.n_missing for column in columns)
-    rows: MatrixLike = None
     if not columns:
         rows = checked_rows(model, table, fitted)
     elif not is_encoded:
         rows = np.column_stack([column.numbers() for column in columns])
         check_features(rows, table.names)
-    n_rows = len(columns[0].values) if rows is None else rows.shape[0]
+    n_rows = len(columns[0].values) if is_encoded else rows.shape[0]
     if not n_rows:
         raise ValueError("X has 0 samples; give one row at least, or leave this call out.")
     is_ordered = getattr(model, "_is_ordered", False)
@@ -169,7 +168,7 @@ def training_data(model: BaseEstimator, inputs: FitInput, fitted: Columns | None
         n_each = np.bincount(codes, minlength=len(sorted_classes))
     check_classes_present(sorted_classes[np.unique(codes)], may_lack, takes_classes=hasattr(model, "partial_fit"))
     encoding = PLAIN
-    if rows is None:
+    if is_encoded:
         encoding = Encoding.learn(columns, chosen, keep, weight)
         rows = encoding.matrix(columns, is_learned=True)
     if len(keep) < n_rows or counts_classes:
@@ -299,8 +298,8 @@ def transformed(
     X, encoding = rows.X, columns.encoding
     if sparse.issparse(X):
         return X, columns, []
-    is_kept, sentences = is_mapped(X), list[str]()
-    off = "stay, because X is a memory map" if is_kept else "{} (feature_transform=None leaves them)"
+    is_map, sentences = is_mapped(X), list[str]()
+    change = "stay, because X is a memory map" if is_map else "are {} (feature_transform=None leaves them)"
     limits = limits_of(X, rows.weight)
     # An earlier fit without warps may have had another setting, a kernel of the user, or too few rows to show a tail.
     if previous is not None and previous.encoding.warps and previous.described == columns.described:
@@ -309,14 +308,14 @@ def transformed(
         warps = warps_of(X, rows.weight, limits) if may_warp else ()
     if warps:
         names = listed([columns.described[warp.feature] for warp in warps])
-        sentences.append(f"Features with heavy tails {off.format('are warped')}: {names}.")
+        sentences.append(f"Features with heavy tails {change.format('warped')}: {names}.")
         limits = limits_beside(warps, limits, X)
     if limits:
         where = listed([described(limit, columns.described[limit.feature]) for limit in limits])
         sentences.append(
-            f"Values that a wide gap separates from all others {off.format('are moved to limits')}: {where}."
+            f"Values that a wide gap separates from all others {change.format('moved to limits')}: {where}."
         )
-    if is_kept or not sentences:
+    if is_map or not sentences:
         return X, columns, sentences
     encoding = replace(encoding, limits=limits, warps=warps)
     fill = np.average(within(X, limits), axis=0, weights=rows.weight) if warps and not encoding.columns else None

@@ -52,9 +52,9 @@ class Steps(NamedTuple):
     """How long the steps of an ascent are.
 
     ``precision_rate`` is the share of a precision step for coupled variances (several classes, or additive noise),
-    where a full step can overshoot. Conjugate gradients stop at the share ``cg_tol`` of the first residual; a smaller
-    one saves no passes. ``first_rate`` is the length of the first step. If lengths are measured, the promised and the
-    actual gain of a step determine the length of the next one, at most ``growth`` times as long: a nearly straight
+    where a full step can overshoot. Conjugate gradients stop at the share ``cg_tol`` of the first residual; more
+    accuracy saves no passes. ``first_rate`` is the length of the first step. If lengths are measured, the promised and
+    the actual gain of a step determine the length of the next one, at most ``growth`` times as long: a nearly straight
     parabola does not determine a longer one.
     """
 

@@ -35,7 +35,7 @@ class Start:
 
 
 def fit_posterior(training: Training, start: Start, options: Options) -> Ascent[KernelPosterior]:
-    """The posterior of all rows under a prior; if q is given, from its sites, whose bound is no higher."""
+    """The posterior of all rows under a prior; the search starts at q's sites if q is given."""
     prior, history = start.prior, options.history
     site = options.prior_mean.site(start.site, prior)
     if options.batch_size is not None and start.q is None:

@@ -38,8 +38,7 @@ LEAST_LEFT = 1e-3
 # Newton steps at most, of the first length in NEWTON_RATES that reduces it. GMRES finds a step to the share GMRES_TOL
 # by at most GMRES_ITER products. More accurate solves took as many sweeps and more time (pendigits: 1.17 and 1.59 s).
 BALANCED, NEWTON_STEPS, NEWTON_RATES, GMRES_TOL, GMRES_ITER = 0.1, 2, (1.0, 0.5, 0.25), 0.3, 20
-# About so many classes or half of them are computed at a time: products with the whitened rows read these rows once for
-# all.
+# About so many classes, or half of them, are computed together: one product reads the whitened rows for all of them.
 GROUP = 8
 
 

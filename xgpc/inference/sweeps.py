@@ -58,7 +58,7 @@ class Swept(NamedTuple):
     ----------
     q : Coefficients, q(z)
     predicted : means and variances (2, C, n) of the rows, each from all sites and its own
-    change : the larger one by this sweep and the one before, or with several classes that by this sweep
+    change : the larger one of the last two sweeps; with several classes that of the last
     n_sweeps, converged : number of the sweeps, and whether they converged at least nearly
     """
 

@@ -117,8 +117,8 @@ class HeldOutScore:
     ) -> np.ndarray:
         """Gradient of the mean score by the parameters; it takes about one and a half times as long as the score.
 
-        Given are those by the predicted means and unscaled variances (C, q), by q(z) where predictions use it directly,
-        and by the logarithm of the factor.
+        The arguments are gradients: by predicted means and unscaled variances (C, r), by q(z) where predictions use it
+        directly, and by the logarithm of the factor.
         """
         d_mean, d_variance = by_moments
         executor, prior, q = sweep.local.executor, sweep.local.prior, sweep.q

@@ -41,7 +41,7 @@ class HoldOut:
     # If these rows are a part of more rows: what divides those, and the numbers of these rows among them.
     parts_of: tuple[HoldOut, np.ndarray] | None = None
     # (n,) numbers of places: rows with equal features have the same. Without groups and a splitter, rows of one place
-    # are on the same side of a split, but not of ``folds``.
+    # are on the same side of a split; ``folds`` may separate them.
     places: np.ndarray | None = None
 
     @property

@@ -23,12 +23,11 @@ from ..status import warn_user
 from .hold_out import FEW_ROWS
 
 # n_inducing="auto" starts with FIRST_INDUCING points, or with twice as many for fewer than FEW_ROWS rows, where fewer
-# points miss relevant features, and doubles them up to MOST_GROWN: 256 that move with all rows predict better than 512
-# that stay in place for want of time (NLL on magic .2789 for .2797, higgs .5259 for .5281). Up to MOST_ALL_ROWS rows,
-# or MOST_GROWN if nothing is learned, are all inducing points: k-means and the choice of a number take longer than the
-# products with larger matrices.
-# MAX_INDUCING limits the points of a stream, each batch of which takes some 10^10 multiplications with so many, and the
-# rows that are compared with all points in _are_all_rows.
+# points miss relevant features, and doubles them up to MOST_GROWN. More cannot move with all rows in the time, and 256
+# that do predict better than 512 that stay in place (NLL on magic .2789 for .2797, higgs .5259 for .5281).
+# Up to MOST_ALL_ROWS rows, or MOST_GROWN if nothing is learned, are all inducing points: k-means and the choice of a
+# number take longer than the products with larger matrices.
+# MAX_INDUCING limits the points of a stream, each batch of which takes some 10^10 multiplications with so many.
 FIRST_INDUCING, MOST_ALL_ROWS, MOST_GROWN, MAX_INDUCING = 32, 128, 256, 2048
 # Lloyd iterations: the optimizer moves the points anyway, so k-means need not converge.
 KMEANS_ITERATIONS = 30

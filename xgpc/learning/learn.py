@@ -137,7 +137,7 @@ def _why_not(fit: Fit, first: Candidate) -> str:
         allowed = ", ".join(f"{likelihood!r} with bound {its_bound!r}" for likelihood, its_bound in keys)
         return f"is for likelihood {allowed}; this model has {name!r} with bound {bound!r}"
     if len(first.prior.groups) > 1:
-        # Given neighbours, a warm start has a kernel for each class only if the user asks for these.
+        # If their number is given, a warm start has a kernel for each class only if the user asks for these.
         return f"is for latent functions that share their kernel (share='kernel'); got share={fit.config.share!r}"
     if issparse(fit.source.rows):
         return "keeps and compares all rows as dense rows, but X is sparse: convert it with X.toarray()"
@@ -168,12 +168,11 @@ def _task(fit: Fit, first: Candidate) -> Task | None:
     return Task(fit, fit.part(rows if len(held_out) else None), first, k, split)
 
 
-def _repeated(fit: Fit, scores: Scores) -> float:
+def _allowed_fall(fit: Fit, scores: Scores) -> float:
     """By how much the mean score may fall with neighbours, a negative number, or 0 without copies.
 
     New rows repeat training rows as often as these repeat each other, but no copies are held out. Neighbours know the
-    labels of repeated rows, so they may lose on the other rows what they gain on these: what repeated rows add to the
-    mean score if they are predicted as all others.
+    labels of repeated rows, so on the other rows they may lose as much: the share of copies times the mean score.
     """
     return fit.share_of_copies * scores.mean if fit.share_of_copies < MOST_REPEATED else 0.0
 
@@ -205,9 +204,8 @@ def with_neighbors(task: Task, sparse: Candidate) -> Candidate:
         best = _with_more_points(task, best, larger, number, splits, max_iter)
     if is_auto:
         option = f"{k} neighbours of each row, in the first round of learning"
-        # A single group has no standard error.
-        errors = (-1.0 if len(task.split[1]) else ERRORS_OF_FEW) * np.nan_to_num((best.corrected - simpler).error)
-        if not accept(best.corrected.above(simpler, errors + _repeated(task.fit, best.corrected)), option, history):
+        errors = (-1.0 if len(task.split[1]) else ERRORS_OF_FEW) * (best.corrected - simpler).error_or_zero
+        if not accept(best.corrected.above(simpler, errors + _allowed_fall(task.fit, best.corrected)), option, history):
             return sparse
     elif max_iter and not best.n_learned:
         gain = gain_of(task, local_fits[-1].corrected, part, np.concatenate([rows for _, rows in splits]))
@@ -272,7 +270,7 @@ def accept_neighbors(
         if is_auto and sweeps.converged:
             # Predictions without neighbours are faster. Of 13 fits with a smaller rise, seven had a lower NLL without.
             both, simpler = joined([earlier[0], scores]), joined([earlier[1], simpler])
-            rise = both.above(simpler, _repeated(fit, both), is_costlier=True)
+            rise = both.above(simpler, _allowed_fall(fit, both), is_costlier=True)
             option = f"{k} neighbours of each row beside {local_fit.prior.n_inducing} inducing points"
             if not accept(rise, option, history, n_neighbors=k, held_out_score=scores.mean):
                 return sparse
@@ -291,7 +289,7 @@ def accept_neighbors(
             all_rows = AllRows(task, fit.source, local_fit.prior, log_scale, k)
         local, sweeps = all_rows.posterior(sites, log_scale)
     if not sweeps.converged:
-        failed = f"No neighbours: the sites of {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
+        failed = f"No neighbours: the sites with {k} neighbours did not converge in {sweeps.n_sweeps} sweeps."
         history.add(decision=failed)
         advice = NOT_CONVERGED.format(kernel=local_fit.prior.spec.kernel)
         return sparse if is_auto else replace(sparse, failed=f"{failed} {advice}")

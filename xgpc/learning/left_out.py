@@ -28,21 +28,23 @@ def posterior_of(fit: Fit, candidate: Candidate, nats: float | None = None) -> P
     return coordinate_ascent(training, first.q, site, tol=tol, max_iter=fit.config.max_iter, first=first).point
 
 
-def scores_of(rows: Fit, point: Point[KernelPosterior], are_learned: bool = False) -> Scores:
-    """Scores of a fit's rows by a posterior of other rows; or, with ``are_learned``, by the posterior of these rows
-    without the site of the row that is scored, under the same kernel, in O(C n m^2).
+def scores_of(new_rows: Fit, point: Point[KernelPosterior]) -> Scores:
+    """Scores of a fit's rows by a posterior of other rows."""
+    source = new_rows.source
+    moments = point.q.marginals(source.X, new_rows.run.executor.n_threads)
+    groups = new_rows.hold_out.groups_of(np.arange(source.n_rows))
+    return Scores(label_log_probabilities(point.site, *moments, source.y), source.weight, groups)
 
-    Of a latent function with marginal N(m, v) and site (lambda, r) at a row, whose labels explain V of the variance,
-    the posterior without this site has mean m + V (lambda m - r) / (1 - lambda V) and variance
+
+def left_out_scores(fit: Fit, point: Point[KernelPosterior]) -> Scores:
+    """Scores of a fit's rows by their posterior without the site of the row that is scored, under the same kernel.
+
+    O(C n m^2). Of a latent function with marginal N(m, v) and site (lambda, r) at a row, whose labels explain V of the
+    variance, the posterior without this site has mean m + V (lambda m - r) / (1 - lambda V) and variance
     v + lambda V^2 / (1 - lambda V). Without inducing points V is v (Vehtari et al., JMLR 17, 2016).
     """
-    source = rows.source
-    if not are_learned:
-        moments = point.q.marginals(source.X, rows.run.executor.n_threads)
-        groups = rows.hold_out.groups_of(np.arange(source.n_rows))
-        return Scores(label_log_probabilities(point.site, *moments, source.y), source.weight, groups)
     values = list[np.ndarray]()
-    for block in source.blocks():
+    for block in fit.source.blocks():
         mean, variance, precision, linear, _ = point.sites.of(block)
         # The labels explain no part of the variance given the values at the inducing points.
         V = variance - point.q.unexplained(block)
@@ -50,7 +52,7 @@ def scores_of(rows: Fit, point: Point[KernelPosterior], are_learned: bool = Fals
         share_left = np.maximum(1.0 - precision * V, np.finfo(float).eps)
         moments = mean + V * (precision * mean - linear) / share_left, variance + precision * V**2 / share_left
         values.append(label_log_probabilities(point.site, *moments, block.y))
-    return Scores(np.concatenate(values), source.weight, rows="rows left out in turn")
+    return Scores(np.concatenate(values), fit.source.weight, rows="rows left out in turn")
 
 
 def scores_of_splits(fit: Fit, splits: list[Split], learned: Callable[[Fit], Point[KernelPosterior]]) -> Scores:

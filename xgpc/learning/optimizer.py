@@ -38,8 +38,8 @@ INNER_SHARE, INNER_RANGE = 0.02, (1e-4, 1.0)
 # Below this ``tol``, inexact gradients would spoil L-BFGS's curvature estimates: inner solves use a smaller share, and
 # a fresh start must confirm convergence.
 PRECISE, PRECISE_SHARE = 1e-5, 0.005
-# A slow ascent can still gain up to this many times its last gain. While this could raise an inner solve above the best
-# bound, the solve continues.
+# A slow ascent may still gain up to this many times its last gain. An inner solve goes on while that could raise it
+# above the best bound.
 UNSURE = 10.0
 # From so many nats above the log likelihood of the class frequencies on, a bound shows that something is learned. (With
 # 0, a fit of 100 rows that starts at length scales of 30 deviations ends at NLL .688, not .110. With 10, a fit of 30

@@ -11,7 +11,7 @@ from ..inference.ascent import Point
 from ..inference.run import Run
 from .fit import MOST_CONTRADICTED, Candidate, Fit
 from .hold_out import FEW_ROWS, HoldOut
-from .left_out import posterior_of, scores_of
+from .left_out import left_out_scores, posterior_of, scores_of
 from .scores import Gain, joined
 from .stages import learn_in_stages
 
@@ -31,12 +31,12 @@ def gain_over_frequencies(fit: Fit, first: Candidate, point: Point[KernelPosteri
         return None
     if fit.hold_out.is_random:
         places, labels = fit.hold_out.places, fit.hold_out.labels
-        # Where rows of several classes share their features, those that stay would contradict the one that is left out.
+        # Where merged places hold rows of several classes, those that stay would contradict the one that is left out.
         is_one_each = places is None or len(np.unique(places)) >= (1.0 - MOST_CONTRADICTED) * n_rows
         if not is_one_each or n_rows < ROWS_OF_WARNING or n_rows * fit.n_latents > MOST_LEFT_OUT:
             return None
         # The posterior without the site of each row in turn, under the kernel that was learned from all of them.
-        scores = scores_of(fit, point, are_learned=True)
+        scores = left_out_scores(fit, point)
         n_learned = sum(first.length_scale_prior.n_effective(group.spec) for group in point.q.prior.groups)
         totals = np.bincount(labels, fit.source.weight, len(fit.classes))
         gain = Gain.of(scores, labels, totals, "Predicted without their own labels, rows have", n_learned)

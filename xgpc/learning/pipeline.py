@@ -103,7 +103,7 @@ def _simpler(fit: Fit, first: Candidate, result: FitResult, gain: Gain) -> FitRe
         "a constant alone": replace(first, prior=constant, length_scale_prior=NO_PRIOR, grow_to=0),
     }
     for description, candidate in candidates.items():
-        run.history.add(decision=f"{gain.words}. A fit of {description} is tried.")
+        run.history.add(decision=f"{gain.words}. A fit with {description} is tried.")
         learned = run.in_time("a simpler kernel", learn_in_stages, fit, candidate)
         if learned is None:
             break
@@ -112,7 +112,7 @@ def _simpler(fit: Fit, first: Candidate, result: FitResult, gain: Gain) -> FitRe
             result, gain, chosen = simpler, simpler.gain, description
             if gain.is_shown:
                 break
-    run.history.add(decision=f"{gain.words}. The fit of {chosen or 'the default kernel'} is returned.")
+    run.history.add(decision=f"{gain.words}. The fit with {chosen or 'the default kernel'} is returned.")
     if chosen == "a constant alone":
         nothing = f"{first_gain.words}: {NOTHING_SHOWN} The returned fit predicts about the class frequencies."
         others = [message for message in result.messages if NOTHING_SHOWN not in message]
@@ -133,8 +133,8 @@ def with_agreement(
 ) -> FitResult:
     """The result with how often labels of rows at the same place agree.
 
-    The first ``n_before`` rows of ``fit``, whose copies are gone, have had their part in ``earlier``, whose labels now
-    count ``factor`` times as much.
+    ``earlier`` already counts the first ``n_before`` rows of ``fit``, whose copies are gone. Its labels now weigh
+    ``factor`` times as much.
     """
     q = result.q
     # With groups or a splitter, rows to predict are of other groups or later times, and do not repeat these.

@@ -10,7 +10,7 @@ from ..kernels.default import other_start
 from ..rows.clock import during
 from .fit import Candidate, Fit
 from .hold_out import FEW_ROWS, Subsets
-from .left_out import posterior_of, scores_of
+from .left_out import left_out_scores, posterior_of, scores_of
 from .scores import Scores, accept
 from .stages import FIRST_ROWS, first_rows
 
@@ -41,7 +41,7 @@ def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
         for times in 2.0 ** np.arange(DOUBLINGS + 1):
             prior = first.rebuilt([other_start(first.spec, (1.0, times))], first.Z)
             point = posterior_of(part, replace(raised, prior=prior), NATS_OF_SCORES)
-            scores = scores_of(left_out, point, are_learned=left_out is part)
+            scores = left_out_scores(part, point) if left_out is part else scores_of(left_out, point)
             total = float(scores.weight @ scores.values) - 0.5 * np.log(times) ** 2
             if total <= best:
                 break
@@ -57,8 +57,8 @@ def raised_variance(fit: Fit, learned: Candidate) -> Candidate:
 def _parts(fit: Fit, learned: Candidate) -> tuple[Fit, Fit] | None:
     """Fits to rows that find a posterior, and to left-out rows that score it; None if these could not decide.
 
-    Of several classes these are the same rows, left out in turn. Of two, whose labels have chosen the length scales,
-    such scores rise with the variance where those of new rows fall, so a part of the rows is held out.
+    Of several classes these are the same rows, left out in turn. With two classes their labels have chosen the length
+    scales, so that such scores flatter large variances: a part of the rows is held out.
     """
     random_state = fit.run.random_state
     if fit.record.is_multi_class:

@@ -36,7 +36,7 @@ from .scores import LEAST_GAIN, Gain, Scores
 # iterations, and .070 with more rows and six.
 ROUNDS, CLASSES_ROUNDS = ((8000, 15), (32_000, 4)), ((8000, 15), (16_000, 20))
 # The candidate kernels take turns in the first round. Each begins with the parameters of the one before, because all
-# fit about the same length scales and variance; the first has so many iterations, and its turn again after the others.
+# fit about the same length scales and variance. The first one gets only so many iterations, and a full turn at the end.
 # A variance that has to rise takes more than fifteen iterations, so kernels that each began anew were compared too
 # early (NLL on cod-rna .074, with turns .054).
 FIRST_TURN = 5
@@ -57,17 +57,17 @@ MAX_STEP = 8.0
 # Largest variance with several classes; larger ones with longer length scales give nearly the same process, but slower
 # fits.
 MOST_VARIANCE = 1e4
-# Largest log variance factor; the least is ten standard deviations of its prior below 0. A factor above 1 would fit a
-# shift between support and held-out rows: in splits by time one hard month gave 20 (NLL .53 against .48). Random
-# held-out rows have no such shift, so for these the factor may exceed 1: on two splits NLL of wine falls by .006 and
-# .008, of electricity by .002 and .0004; on eleven of twelve other sets it changes by .0007 or less.
+# Largest log variance factor for random held-out rows (on two splits NLL of wine falls by .006 and .008, of electricity
+# by .002 and .0004, as it may be above 0; on eleven of twelve other sets it changes by .0007 or less). For other
+# held-out rows it is 0: a factor above 1 would fit a shift between support and held-out rows, and in splits by time one
+# hard month gave 20 (NLL .53 against .48). The least is ten standard deviations of its prior below 0.
 MOST_LOG_SCALE = 1.5
-# If no rows are held out for a decision, neighbours must win the first round by this many standard errors. A round ends
-# early, after its first turn or its trial on fewer rows, if they lose by as many. (In the trial a9a and adult lose by
-# 2.6 to 15 standard errors; electricity, covtype, cod-rna and bank-marketing, which gain with all rows, by at most
-# 1.7.) A kernel that loses the trial by as many against another does not learn from all rows of the round. If rows are
-# held out, neighbours may lose the round by one error, because they gain more from the rows that it leaves out; its
-# score then decides together with that of the held-out rows.
+# This many standard errors decide three times. If no rows are held out for a decision, neighbours must win the first
+# round by so many. A round ends early, after its first turn or its trial on fewer rows, if neighbours lose by so many.
+# (In the trial a9a and adult lose by 2.6 to 15; electricity, covtype, cod-rna and bank-marketing, which gain with all
+# rows, by at most 1.7.) A kernel that loses the trial by so many to another does not learn from all rows of the round.
+# If rows are held out, neighbours may lose the round by one error, because they gain more from the rows that it leaves
+# out; its score then decides together with that of the held-out rows.
 ERRORS_OF_FEW = 2.0
 
 
@@ -90,7 +90,7 @@ class Task:
     def scores_without(self, without: Candidate, splits: list[Split]) -> Scores:
         """Scores of the held-out rows of some splits, predicted without neighbours from the support rows.
 
-        Given neighbours are not compared with these.
+        If the user gave the number of neighbours, nothing is compared.
         """
         if not self.fit.config.has_auto_neighbors:
             return NO_SCORES

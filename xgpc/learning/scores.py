@@ -64,6 +64,11 @@ class Scores:
         n = len(parts)
         return float(np.sqrt(np.sum(parts**2) * n / (n - 1))) if n > 1 else float("nan")
 
+    @property
+    def error_or_zero(self) -> float:
+        """``error``; 0 for a single row or group, which has none."""
+        return float(np.nan_to_num(self.error))
+
     def optimism(self, n_learned: float) -> float:
         """Nats a row that p parameters, fitted to these n rows, seem to gain too much: p / n, by Akaike (1974)."""
         return n_learned / float(np.sum(self.weight))
@@ -75,8 +80,7 @@ class Scores:
         """
         gains = self - other
         if is_costlier:
-            # A single group has no standard error.
-            nats += float(np.fmax(gains.error, LEAST_GAIN))
+            nats += max(gains.error_or_zero, LEAST_GAIN)
         if nats < 0.0:
             return gains.mean > nats, f"{gains.words}; it must not fall by more than {-nats:.2g}", ""
         return gains.mean > nats, gains.words, f"it must rise by more than {nats:.2g}" if nats else "it must rise"
@@ -125,13 +129,11 @@ class Gain(NamedTuple):
     @property
     def is_shown(self) -> bool:
         """Whether the gain is positive; if no parameters were fitted to the rows, above its standard error."""
-        # A single group has no standard error.
-        return self.nats > (0.0 if self.n_learned or np.isnan(self.error) else self.error)
+        return self.nats > (0.0 if self.n_learned else (self.scores - self.base).error_or_zero)
 
     def is_above(self, richer: Gain) -> bool:
         """Whether this gain, of a simpler fit, is higher by more than the standard error of their difference."""
-        error = (self.scores - richer.scores).error
-        return self.nats - richer.nats > (0.0 if np.isnan(error) else error)
+        return self.nats - richer.nats > (self.scores - richer.scores).error_or_zero
 
     @property
     def words(self) -> str:

@@ -23,7 +23,7 @@ from .fit import Candidate, Fit
 from .hold_out import Split, Subsets
 from .inducing import MAX_INDUCING, MOST_ALL_ROWS, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
-from .left_out import posterior_of, scores_of, scores_of_splits
+from .left_out import left_out_scores, posterior_of, scores_of_splits
 from .optimizer import Outcome, of_frequencies, profile
 from .scores import MIN_GAIN, Scores, accept, gain_per_point, rise_by_points
 
@@ -32,8 +32,8 @@ from .scores import MIN_GAIN, Scores, accept, gain_per_point, rise_by_points
 # subsets keep. (Of 11 million rows with waves in three of 28 features, 4000 and 16 000 show nothing and 32 000 do: NLL
 # is .587 and .444.)
 FIRST_ROWS, FIRST_SHARE, ROWS_PER_POINT = 4000, 32, 40
-# Each subset has GROWTH times as many rows as the one before, so that a pass over each takes less than one over the
-# last, which has all rows, but at most LAST_ROWS.
+# Each subset has GROWTH times as many rows as the one before, so that the last one takes the most time. It has all
+# rows, but at most LAST_ROWS.
 GROWTH, LAST_ROWS = 4, 131_072
 # SUBSET_LOOSENING multiplies the tolerance of stages before the last one, whose optimum is only a start.
 SUBSET_LOOSENING = 5.0
@@ -103,7 +103,7 @@ class Learner:
         # Options of the last stage, and of those before.
         self.options, most = fit.options(start.length_scale_prior), min(GROWING_ITERATIONS, GROWTH * config.max_iter)
         self.early = replace(self.options, tol=SUBSET_LOOSENING * config.tol, max_iter=most)
-        # Each better posterior of a stage is the run's.
+        # The run keeps each better posterior of a stage.
         self.reached: Callable[[KernelPosterior, Site], None] = fit.run.update
         # Mini-batches need no subsets, and a full Gaussian process always uses all rows.
         takes_all = config.learns_in_batches or config.is_full
@@ -204,7 +204,7 @@ class Learner:
         outcome = self.optimized(part, start, options)
         self.n_iter += outcome.n_iter
         if not splits:
-            return outcome.point, scores_of(part, outcome.point, are_learned=True)
+            return outcome.point, left_out_scores(part, outcome.point)
         # Rows that are left out one at a time would ignore groups and a splitter.
         unfitted, silent = replace(start, q=None), replace(options, history=History())
         return outcome.point, scores_of_splits(part, splits, lambda rows: self.optimized(rows, unfitted, silent).point)
@@ -330,8 +330,8 @@ def _are_all_rows(prior: KernelPrior, source: ArraySource) -> bool:
 def _is_full_process(fit: Fit, prior: KernelPrior) -> bool:
     """Whether learning is that of a full process: all rows are inducing points.
 
-    Not where labels may be wrong: negative precisions would take longer. Nor with a kernel that is called: its noise is
-    not known.
+    No, if labels may be wrong, because negative precisions take longer, or if the kernel is called, because its noise
+    is not known.
     """
     may_be_full = not fit.record.has_wrong_labels and not any(group.spec.not_compiled for group in prior.groups)
     return may_be_full and _are_all_rows(prior, fit.source)

@@ -98,7 +98,7 @@ def _first_parameter(fit: Fit, prior: KernelPrior, previous: Parameter) -> Param
 
 
 def _length_scale_prior(config: FitConfig, sample: Sample) -> LengthScalePrior:
-    """The length scales' prior. With "auto" only the default kernel has one; there it also limits a common factor."""
+    """The length scales' prior. With "auto" only the default kernel has one, whose common factor it limits, too."""
     spread, is_default = config.length_scale_prior, config.kernel is None
     if spread is None or (isinstance(spread, str) and not is_default):
         return NO_PRIOR

@@ -18,7 +18,7 @@ Made = TypeVar("Made")
 # Rows of a block. Their work is large against the (m, m) addition at the block's end, and the blocks of twenty thousand
 # rows still balance over many threads.
 BLOCK_ROWS = 1152
-# So few blocks are about equal and even in number, so that two threads end a pass at about the same time.
+# Up to so many blocks are about equal and even in number, so that two threads end a pass at about the same time.
 FEW_BLOCKS = 8
 # Bytes from which an array has pages of its own; smaller arrays share pages with others, as pages of its own take a
 # tenth of the time of a fit of 100 rows.
@@ -62,8 +62,8 @@ class Cache(dict[str, tuple[object, Any]]):
 
     def made(self, kind: str, key: object, make: Callable[[], Made]) -> Made:
         """As ``at``; a missing value is made and kept."""
-        last_key, value = self.get(kind, (None, None))
-        if last_key != key:
+        value = self.at(kind, key)
+        if value is None:
             value = make()
             self[kind] = key, value
         return value

@@ -33,8 +33,8 @@ class Distinct:
     A row of weight w counts as w rows: for inducing points, copies of a row are as good as one row with the sum of
     their weights, but as neighbours they would take several of the k places.
 
-    ``Fit.merged`` has merged most copies before held-out rows are drawn. Here the rest are merged, within the rows that
-    are learned from: those with a splitter, of a memory map, or whose labels contradict each other too often.
+    ``Fit.merged`` has merged most copies before held-out rows are drawn. This class merges the others, within the rows
+    that are learned from: those with a splitter, of a memory map, or whose labels contradict each other too often.
 
     Attributes
     ----------

@@ -274,6 +274,16 @@ def small_memory(tuned):
     tuned(memory=1000, batch_rows=60, csv_bytes=4000)
 
 
+def test_files_of_a_folder_that_differ_are_one_line(tmp_path, model, fails):
+    folder = tmp_path / "data.parquet"
+    folder.mkdir()
+    for name, columns in (("1", {"a": [True, False]}), ("2", {"a": [1.0, 2.0]})):
+        parquet.write_table(pa.table({"b": [1.0, 2.0], "y": [0, 1]} | columns), folder / name)
+    fails(to_fit(str(folder), model), "Column 'a' has the type double in the file")
+    saved(numbers(40), model)
+    fails(["predict", model, str(folder)], "Column 'a' has the type double in the file")
+
+
 @pytest.mark.parametrize("labels", [("no", "yes"), (0, 1)], ids=["text", "numbers"])
 @pytest.mark.parametrize("name", ["data.csv", "data.csv.gz", "data.parquet"])
 def test_more_rows_than_memory_takes_are_read_in_batches(name, labels, tmp_path, model, run, small_memory, tuned):

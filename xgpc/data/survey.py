@@ -52,7 +52,7 @@ def reading(
     source : a function without arguments that returns an iterator, an iterable, or an object with ``__len__`` and
         ``__getitem__``
     check : a note of each of its errors names the batch, counted from 0, and the file, if the source's iterator has a
-        ``place``: the name of the last batch's file and the number of its first row there
+        ``place``: the name of the last batch's file and the number of its first row there, or None for no note
     many_times : whether it must be possible to read the source more than once
 
     Raises
@@ -84,13 +84,15 @@ def reading(
                     del batch
                     number += 1
             except Exception as error:
-                name, row = getattr(batches, "place", (None, 0))
+                place = getattr(batches, "place", (None, 0))
+                name, row = place or (None, 0)
                 rows = f"rows from {row} on"
                 if isinstance(error, BadRow):
                     error.row += row
                     rows = f"row {error.row}"
                 where = "" if name is None else f"{rows} of {name!r}, "
-                error.add_note(f"({where}batch {number} of the source, counted from 0)")
+                if place is not None:
+                    error.add_note(f"({where}batch {number} of the source, counted from 0)")
                 raise
 
     return read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from pyarrow import Array, Schema, Table
-    from pyarrow.dataset import Dataset, TaggedRecordBatch
+    from pyarrow import Array, DataType, Schema, Table
+    from pyarrow.dataset import Dataset, Fragment, TaggedRecordBatch
 
 # Rows of a batch. Memory for two batches is 14 MB each with 28 float32 features and 100 MB with 200 float64 ones, and
 # batches of this size cost little time each.
@@ -65,6 +66,8 @@ class ArrowRows:
         self._dataset, self.target, self._weight = dataset, target, weight
         used = [*self.feature_names, *others]
         check_names(dataset.schema, used)
+        if len(set(others)) < len(others):
+            raise ValueError(f"weight={weight!r} is also the target: name another column, or leave weight=None.")
         if not self.feature_names or len(set(used)) < len(used):
             raise ValueError(
                 f"Features must be one column or more, none of them twice or in {others}; got {self.feature_names}."
@@ -75,23 +78,27 @@ class ArrowRows:
         return ArrowRows(self._dataset, self.target, names, self._weight)
 
     def __iter__(self) -> ArrowBatches:
-        scanner = self._dataset.scanner(columns=[*self.feature_names, *self._others], **in_order())
+        used = [*self.feature_names, *self._others]
+        check_files(self._dataset, used)
+        scanner = self._dataset.scanner(columns=used, **in_order())
         return ArrowBatches(scanner.scan_batches(), self.feature_names, self._others)
 
 
 class ArrowBatches:
-    """An iterator over the batches of ``ArrowRows``; ``place`` is the last batch's file, and its first row there."""
+    """An iterator over the batches of ``ArrowRows``.
+
+    ``place`` is the last batch's file, and its first row there; None after an error of Arrow, which reads ahead.
+    """
 
     def __init__(self, tagged: Iterator[TaggedRecordBatch], features: list[str], others: list[str]):
-        self.place: tuple[str | None, int] = (None, 0)
+        self.place: tuple[str | None, int] | None = (None, 0)
         self._tagged, self._features, self._others, self._n_last = tagged, features, others, 0
 
     def __iter__(self) -> ArrowBatches:
         return self
 
     def __next__(self) -> object:
-        # The next batch may be in another file, so an error while it is read has no place.
-        (last, first), self.place = self.place, (None, 0)
+        (last, first), self.place = self.place or (None, 0), None
         tagged = next(self._tagged)
         batch, name = tagged.record_batch, getattr(tagged.fragment, "path", None)
         self.place = (name, first + self._n_last if name == last else 0)
@@ -101,13 +108,56 @@ class ArrowBatches:
         return (X, *(_values(batch.column(name)) for name in self._others)) if self._others else X
 
 
-def check_names(schema: Schema, names: Iterable[str]) -> None:
+def check_names(schema: Schema, names: Sequence[str]) -> None:
     """Raise ValueError for columns that data with an Arrow schema do not have, and say what may have been meant."""
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise ValueError(f"Columns are given by their names, as text; got {wrong}. The data have {schema.names}.")
     if absent := [name for name in names if name not in schema.names]:
         lower = {name.lower(): repr(name) for name in schema.names}
         meant = [lower[match] for name in absent for match in get_close_matches(name.lower(), lower, n=1)]
         guess = f" (did you mean {', '.join(meant)}?)" if meant else ""
         raise ValueError(f"The data lacks the columns {absent}{guess}; it has {schema.names}.")
+
+
+def check_files(dataset: Dataset, names: Sequence[str]) -> None:
+    """Raise ValueError for files that lack columns, or whose types Arrow would cast to others of the first file."""
+    check_names(dataset.schema, names)
+    datasets, kinds = _pyarrow("pyarrow.dataset"), {name: dataset.schema.field(name).type for name in names}
+    fragments: Iterable[Fragment] = ()
+    first: dict[str, DataType] = {}
+    # A filtered data set does not tell its files.
+    with suppress(ValueError):
+        fragments = () if isinstance(dataset, datasets.InMemoryDataset) else dataset.get_fragments()
+    for fragment in fragments:
+        # Types of text files are guesses.
+        if getattr(getattr(fragment, "format", None), "default_extname", "csv") in ("csv", "json"):
+            continue
+        own: dict[str, DataType] = dict(
+            zip(fragment.physical_schema.names, fragment.physical_schema.types, strict=True)
+        )
+        first, given = first or own, datasets.get_partition_keys(fragment.partition_expression)
+        if absent := [name for name in names if name not in own and name not in given]:
+            lacks = f"The file {fragment.path!r} lacks the columns {absent}, which other files have"
+            raise ValueError(f"{lacks}; it has {list(own)}. Add them, or leave them or the file out.")
+        for name in [name for name in names if name in own]:
+            both = common_type(kinds[name], own[name])
+            # The caller may have chosen other types than those of the first file.
+            if both != kinds[name] and (both is None or first.get(name, kinds[name]) == kinds[name]):
+                where = f"Column {name!r} has the type {own[name]} in the file {fragment.path!r}"
+                raise ValueError(f"{where}, and {kinds[name]} in others. Write all files with one type.")
+
+
+def common_type(one: DataType, other: DataType) -> DataType | None:
+    """Return the type that holds the values of both; None if there is none, as of numbers and text."""
+    if one == other:
+        return one
+    arrow = _pyarrow("pyarrow")
+    # Levels and text are alike.
+    schemas = [arrow.schema({"": getattr(kind, "value_type", kind)}) for kind in (one, other)]
+    try:
+        return arrow.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError):
+        return None
 
 
 def _values(column: Array) -> np.ndarray:
@@ -149,11 +199,17 @@ def from_arrow(
     Raises
     ------
     ValueError
-        If a column does not exist. A fit or a prediction raises it for features that are no numbers.
+        If a column does not exist, or the data are of another type. A fit or a prediction raises it for features that
+        are no numbers, and for files that lack a column or whose types differ, so that values would be rounded.
     ImportError
         Without pyarrow: the extra ``parquet``.
     """
     datasets = _pyarrow("pyarrow.dataset")
+    if not isinstance(dataset, datasets.Dataset | _pyarrow("pyarrow").Table):
+        raise ValueError(
+            f"from_arrow takes a pyarrow.dataset.Dataset or pyarrow.Table; got a {type(dataset).__name__}. "
+            "from_parquet reads files; pyarrow.Table.from_pandas(df) and polars' df.to_arrow() make tables of frames."
+        )
     dataset = dataset if isinstance(dataset, datasets.Dataset) else datasets.dataset(dataset)
     return ArrowRows(dataset, target, columns, weight)
 
@@ -173,13 +229,14 @@ def from_parquet(
     ----------
     path : str or path, or a list of files
         A Parquet file, a folder of such files, or a list of files. The rows of several files follow each other; all
-        files have the columns of the first one.
+        files have the columns of the first one. Where these are numbers of different types, a type that holds all is
+        taken, such as float64 for float32 and float64.
     target, columns, weight : as for ``from_arrow``
 
     Raises
     ------
     ValueError
-        As ``from_arrow``, and if the path is no Parquet file or an empty list.
+        As ``from_arrow``, and if the path is no Parquet file, a folder without any, or an empty list.
     OSError
         If it cannot be read. While rows are read, also if a page differs from its checksum; files have checksums if
         they were written with ``write_page_checksum=True`` of pyarrow.
@@ -195,8 +252,21 @@ def parquet_dataset(path: Path | list[Path] | tuple[Path, ...]) -> Dataset:
     names = [os.fspath(file) for file in (path if isinstance(path, list | tuple) else [path])]
     if not names:
         raise ValueError("path is an empty list: give the name of a Parquet file or folder, or a list of files.")
+    if len(names) > 1 and (folders := [name for name in names if os.path.isdir(name)]):
+        raise ValueError(f"A list must have files alone; got the folders {folders}. Give a folder by itself.")
+    if patterns := [name for name in names if "*" in name and not os.path.exists(name)]:
+        raise FileNotFoundError(f"No file has the name {patterns[0]!r}. Give a folder, or a list as glob.glob makes.")
     # Arrow takes a folder alone, not in a list.
-    return datasets.dataset(names if len(names) > 1 else names[0], format=kind)
+    rows = datasets.dataset(names if len(names) > 1 else names[0], format=kind)
+    if not rows.files:
+        raise ValueError(f"The folder {names[0]!r} has no Parquet files.")
+    schema, fragments = rows.schema, list(rows.get_fragments())
+    for own in (fragment.physical_schema for fragment in fragments):
+        kinds = dict(zip(own.names, own.types, strict=True))
+        for i, field in enumerate(() if own.equals(schema) else schema):
+            both = common_type(field.type, kinds.get(field.name, field.type))
+            schema = schema if both in (None, field.type) else schema.set(i, field.with_type(both))
+    return datasets.FileSystemDataset(fragments, schema, kind, rows.filesystem)
 
 
 class NumpyRows:
@@ -221,7 +291,7 @@ def from_npy(X_path: Path, y_path: Path, weight_path: Path | None = None) -> Num
     Raises
     ------
     ValueError
-        If a file is none of NumPy's, or if the files have different numbers of rows.
+        If a file is none of NumPy's or has complex numbers, or if the files have different numbers of rows.
     OSError
         If one cannot be read.
     """
@@ -234,4 +304,6 @@ def from_npy(X_path: Path, y_path: Path, weight_path: Path | None = None) -> Num
                 f"{os.fspath(path)!r} has no array that can be mapped into memory: {error} Save one array of numbers, "
                 "or of text with a dtype such as 'U10', by np.save."
             ) from None
+        if arrays[-1].dtype.kind == "c":
+            raise ValueError(f"{os.fspath(path)!r} has complex numbers; save real ones.")
     return NumpyRows(arrays)

@@ -175,6 +175,7 @@ def test_the_score_is_that_of_the_local_model(client, kind, weighted):
     if weighted:
         lazy[2] = 0.0 * lazy[2]
         refuses("no row of positive weight", model.score, *lazy)
+    refuses("y must be an array, .* of dask; got a ndarray.*takes rows in memory", model.score, lazy[0], labels)
 
 
 def bad_rows(folder=None):
@@ -206,6 +207,7 @@ def bad_rows(folder=None):
         "other numbers of rows": (known_X, known_y[:-1], "6000 rows, y has 5999", None),
         "one class": (known_X, 0 * known_y, "two classes", None),
         "no rows": (known_X[:0], known_y[:0], "no rows", None),
+        "counts": (known_X, known_X, "y must have one label for each row; it has 2 columns", None),
         "one dimension": (known_y, known_y, "two dimensions", None),
     }
 
@@ -340,9 +342,12 @@ def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, tuned):
     with ThreadPoolExecutor(1) as thread, local_cluster(1, processes=False) as cluster, Client(cluster) as client:
         model = DaskGPClassifier(**OPTIONS, client=client)
         waits = pytest.warns(UserWarning, match=r"has no workers: the fit waits for some, 0\.2 seconds at most")
-        with pytest.raises(RuntimeError, match=r"no others have come.*more memory"), waits:
+        with pytest.raises(RuntimeError, match=r"no workers for 0\.2 seconds.*more memory"), waits:
             thread.submit(model.fit, of_unknown_sizes(X, (0, N)), labels).result(timeout=SECONDS)
         assert not hasattr(model, "classes_")
+        # There are none any more as this fit begins.
+        with pytest.raises(RuntimeError, match=r"no workers for 0\.2 seconds"), waits:
+            thread.submit(model.fit, of_known_sizes(X), of_known_sizes(Y)).result(timeout=SECONDS)
 
 
 def test_frames_that_are_divided_at_other_rows(client):
@@ -367,6 +372,8 @@ def test_a_closed_client_is_refused(connected):
     client.close()
     message = "The client is closed: give one that is connected"
     refuses(message, fitted, of_known_sizes(X), of_known_sizes(Y), client=client)
+    message = r"client must be a distributed\.Client.*; got '.*://"
+    refuses(message, fitted, of_known_sizes(X), of_known_sizes(Y), client=connected.scheduler.address)
 
 
 def test_fits_to_other_labels_have_other_tokens():

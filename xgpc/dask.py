@@ -39,11 +39,12 @@ Collection: TypeAlias = array.Array | dataframe.DataFrame | dataframe.Series
 RETRIES = 2
 # The state of a pass goes to the scheduler once; dask would warn of the 100 MB of 2048 inducing points.
 LARGEST_STATE = "1 GiB"
-# Dask waits for workers without end. A cluster that has lost all its workers is an error after SECONDS_WITHOUT_WORKERS.
+# Dask waits for workers without end. A cluster that has none for SECONDS_WITHOUT_WORKERS is an error: whether it had
+# some before the fit, and lost them, cannot be told.
 # A worker starts in about ten seconds; after twice that, a warning says that the fit waits.
 SECONDS_WITHOUT_WORKERS, SECONDS_TO_START, SECONDS_BETWEEN_LOOKS = 120.0, 20.0, 5.0
 WHAT_TO_DO = (
-    "The usual reason is too little memory: divide the rows into more partitions (rechunk, repartition), give workers "
+    "the usual reason is too little memory: divide the rows into more partitions (rechunk, repartition), give workers "
     "more memory or fewer threads, and look at their logs. The estimator is unchanged."
 )
 # Dask's settings are those of the process: one thread at a time changes them and sets them back.
@@ -69,8 +70,7 @@ class DaskPartitions:
 
     def __init__(self, client: distributed.Client, batches: Sequence[tuple[Delayed, ...]]):
         self._client, self._batches = client, batches
-        # A cluster without workers so far may take long to start some.
-        self._had_workers, self._has_warned = bool(client.nthreads()), False
+        self._has_warned = False
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -96,7 +96,7 @@ class DaskPartitions:
                 self._client.cancel(futures)
 
     def _result(self, future: distributed.Future) -> Any:
-        """Wait for the result of a task; RuntimeError if all workers have gone and no other comes in their place."""
+        """Wait for the result of a task; RuntimeError if there are no workers for too long."""
         gone_since = math.inf
         while not future.done():
             # It waits by the current client.
@@ -107,14 +107,17 @@ class DaskPartitions:
             gone_since = math.inf if self._client.nthreads() else min(gone_since, now)
             if now - gone_since > SECONDS_TO_START and not self._has_warned:
                 self._has_warned = True
-                limit = f", {SECONDS_WITHOUT_WORKERS:g} seconds at most" if self._had_workers else ""
-                warn_user(f"The cluster has no workers: the fit waits for some{limit}.")
-            if self._had_workers and now - gone_since > SECONDS_WITHOUT_WORKERS:
-                raise RuntimeError(f"The workers of the cluster have died, and no others have come. {WHAT_TO_DO}")
+                limit = f"{SECONDS_WITHOUT_WORKERS:g} seconds at most"
+                warn_user(f"The cluster has no workers: the fit waits for some, {limit}.")
+            if now - gone_since > SECONDS_WITHOUT_WORKERS:
+                raise RuntimeError(
+                    f"The cluster has had no workers for {SECONDS_WITHOUT_WORKERS:g} seconds. If none has started yet, "
+                    f"start some before the fit: client.wait_for_workers(1) waits for them. If all died, {WHAT_TO_DO}"
+                )
         try:
             return future.result()
         except distributed.KilledWorker as error:
-            error.add_note(f"Several workers died, one after the other, in this task. {WHAT_TO_DO}")
+            error.add_note(f"Several workers died, one after the other, in this task; {WHAT_TO_DO}")
             raise
 
 
@@ -128,10 +131,12 @@ def _batches(X: Collection, y: Collection, sample_weight: Collection | None) -> 
         if not isinstance(values, Collection):
             raise ValueError(
                 f"{name} must be an array, data frame or series of dask; got a {type(values).__name__}. "
-                "dask.array.from_array makes an array of dask from an array in memory, or fit xgpc.GPClassifier."
+                "dask.array.from_array makes one of an array in memory, and xgpc.GPClassifier takes rows in memory."
             )
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, rows and features; it has {X.ndim}.")
+    if y.ndim == 2 and y.shape[1] > 1:
+        raise ValueError(f"y must have one label for each row; it has {y.shape[1]} columns.")
     # Data frames are divided by rows alone.
     collections["X"] = X = X.rechunk({1: -1}) if isinstance(X, array.Array) else X
     parts = [np.ravel(_aligned(name, values, X).to_delayed()).tolist() for name, values in collections.items()]
@@ -247,7 +252,7 @@ class DaskGPClassifier(GPClassifier):
         distributed.KilledWorker
             If more workers die with one task than dask's setting ``distributed.scheduler.allowed-failures`` allows.
         RuntimeError
-            If all workers have died, and no other has come within two minutes.
+            If there are no workers for two minutes, because all have died or none has started.
 
         Warns
         -----
@@ -263,6 +268,11 @@ class DaskGPClassifier(GPClassifier):
                 "There is no dask cluster to fit on: make a distributed.Client before, such as Client() for the cores "
                 "of this machine, or give one as client."
             ) from error
+        if not isinstance(client, distributed.Client):
+            raise ValueError(
+                f"client must be a distributed.Client, such as distributed.Client('tcp://127.0.0.1:8786'), or None for "
+                f"the current one; got {client!r}."
+            )
         if client.status in ENDED:
             raise ValueError(
                 f"The client is {client.status}: give one that is connected, such as distributed.Client(), or None for "

@@ -189,7 +189,13 @@ BAD_FIELDS = {
     "text for truth": ("sparse", ["converged_"], "yes", "its converged_ is not valid: 'yes'"),
     "number for truth": ("sparse", ["full"], 0, "its full is not valid: 0"),
     "other format": ("sparse", ["format"], 3, "its format is 3, but this version reads 'xgpc model 10'"),
-    "too few kernels": ("one kernel each", ["kernels"], [], "zip"),
+    "too few kernels": ("one kernel each", ["kernels"], [], r"its kernels are \[\]"),
+    "a number of kernels": ("sparse", ["kernels"], 5, "its kernels are 5"),
+    "a negative number of rows": ("sparse", ["n_samples_seen_"], -5, "its n_samples_seen_ must be an integer that is"),
+    "a negative number of iterations": ("neighbours", ["n_iter_"], -5, "its n_iter_ must be an integer that is not"),
+    "a class weight that is none": ("sparse", ["parameters", "class_weight"], "x", "class_weight must be 'balanced'"),
+    "a kernel that is none": ("sparse", ["parameters", "kernel"], -1, "kernel"),
+    "no means": ("sparse", ["parameters", "mean"], [], "mean must be"),
     "unknown field": ("sparse", ["colour"], "red", "its colour is not valid"),
     "unknown parameter": ("sparse", ["parameters", "colour"], "red", "colour"),
     "class weight": ("sparse", ["parameters", "class_weight"], {"no": 1.0}, "its parameters is not valid"),
@@ -218,6 +224,12 @@ def test_crafted_headers_are_refused(files, tmp_path, kind, before_work):
     name, path, value, reason = BAD_FIELDS[kind]
     header, arrays = read(files[name])
     refuses(tmp_path, write(changed(header, path, value), arrays), reason)
+
+
+def test_a_history_of_fewer_rows_than_none_is_refused(files, tmp_path):
+    header, arrays = read(files["neighbours"])
+    content = write(header, arrays | {"history_n_rows": -arrays["history_n_rows"]})
+    refuses(tmp_path, content, "does not say how many rows the fit had")
 
 
 @pytest.mark.parametrize("name", MODELS)

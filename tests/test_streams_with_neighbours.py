@@ -167,7 +167,7 @@ def test_a_model_of_a_fit_without_neighbours_is_not_learned_anew_from_a_part_of_
 
 
 @pytest.mark.parametrize("n_neighbors", [0, 8])
-def test_drift_compares_labels_with_what_the_model_claimed(n_neighbors):
+def test_drift_compares_labels_with_what_the_model_claimed(n_neighbors, tmp_path):
     model = fixed(n_neighbors=n_neighbors).partial_fit(X[:300], Y[:300])
     p, labels, weight = model.predict_proba(X[300:]), Y[300:], np.linspace(0.5, 2.0, 100)
     mean, covariance = model.predict_latent(X[300:], return_cov=True)
@@ -190,6 +190,7 @@ def test_drift_compares_labels_with_what_the_model_claimed(n_neighbors):
     assert model.drift_ == pytest.approx(of_gamma, abs=0.01)
     model.partial_fit(X[:100], 1 - Y[:100])
     assert model.drift_ > 2.0
+    assert reloaded(model, tmp_path).drift_ == model.drift_
     assert not hasattr(model.fit(X, Y), "drift_")
 
 

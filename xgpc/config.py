@@ -126,7 +126,9 @@ NOISE = number(lambda value: 0.0 < value < 0.5, "a number between 0 and 0.5")
 RATE = number(lambda value: 0.0 <= value < 1.0, "a number from 0 to less than 1")
 PROBABILITY = number(lambda value: 0.0 < value < 1.0, "a number between 0 and 1")
 MEAN = Rule(
-    lambda value: all(is_number(item) and math.isfinite(item) for item in (value if _is_list(value) else [value])),
+    lambda value: all(
+        is_number(item) and math.isfinite(item) for item in (value if _is_list(value) and len(value) else [value])
+    ),
     "a finite number, a list with one number for each class",
 )
 TOLERANCE = number(lambda value: 0.0 <= value < math.inf, "a number that is not negative, and finite")
@@ -136,6 +138,7 @@ DECAY = Rule(
     _is_decay,
     "a pair (delay, forgetting) with delay >= 1 and 0.5 < forgetting <= 1 for the rate (t + delay)^-forgetting",
 )
+WEIGHTS = Rule(lambda value: isinstance(value, dict), "a dict of the classes' weights")
 SECONDS = number(lambda value: 0.0 < value < math.inf, "a positive number of seconds")
 # The neighbour search counts threads in a 32-bit integer.
 THREADS = Rule(lambda value: is_integer(value) and 0 < abs(value) < 2**31, "a number of threads, -1 for all cores")
@@ -176,7 +179,7 @@ class FitConfig:
     max_iter: int = _row(integer(1))
     tol: float = _row(TOLERANCE)
     precision: PrecisionName = _row(one_of(*get_args(PrecisionName)))
-    class_weight: ClassWeight | None
+    class_weight: ClassWeight | None = _row(one_of("balanced", None, WEIGHTS))
     categorical_features: Literal["from_dtype"] | Sequence[str | int] | None = _row(one_of("from_dtype", None, COLUMNS))
     feature_transform: str | None = _row(one_of("auto", None))
     warm_start: bool = _row(TRUTH)

@@ -21,7 +21,7 @@ from .approximations.base import KernelPosterior, grouped
 from .approximations.full import FullPrior
 from .approximations.local import EIGENVALUE_ERROR, LocalPosterior, Posterior
 from .approximations.sparse import PRECISIONS, SparsePrior
-from .config import PARAMETERS, UNSAVED, check_parameters, is_integer, one_of
+from .config import PARAMETERS, UNSAVED, FitConfig, integer, is_integer, one_of
 from .data.encoding import PLAIN, Encoding
 from .data.training import Columns
 from .files import KINDS, Arrays, Header, reading, to_json, write
@@ -69,6 +69,7 @@ SCHEMA = {
     "whitened_mean": Kind("Lm"),
     "whitened_covariance": Kind("Lmm", -1.0 - EIGENVALUE_ERROR, 1.0 + EIGENVALUE_ERROR),
     "variance_scale": Kind("", float(np.finfo(np.float64).tiny)),
+    "drift": Kind(""),
     "label_agreement": Kind("", 0.0, float(np.nextafter(1.0, 0.0))),
     "label_agreement_log": Kind("a"),
     "mean": Kind("L"),
@@ -151,10 +152,12 @@ def posterior_from(
     prior_class: type[SparsePrior] = SparsePrior,
 ) -> Posterior:
     """The posterior of ``posterior_contents``, or an exception; ``groups`` are features that share a length scale."""
+    kernels = header["kernels"]
+    check(isinstance(kernels, list) and len(kernels) == len(arrays["Z"]), f"its kernels are {reprlib.repr(kernels)}")
     k, dtype, d = int(header["neighbors"]), PRECISIONS[header["precision"]], arrays["Z"].shape[2]
     pairs = [
         (KernelSpec(kernel_from_data(kernel), d, groups), points)
-        for kernel, points in zip(header["kernels"], arrays["Z"], strict=True)
+        for kernel, points in zip(kernels, arrays["Z"], strict=True)
     ]
     if k:
         rows, V, scale = _rows_from(arrays, n_latents), arrays["whitened_covariance"], float(arrays["variance_scale"])
@@ -238,6 +241,7 @@ def contents(model: BaseEstimator) -> tuple[Header, Arrays]:
     numbers: dict[str, object] = {
         **model._record.named(),
         **dict(zip(CORRECTION, correction or (None, None), strict=True)),
+        "drift": getattr(model, "drift_", None),
         "label_agreement": model.label_agreement_ or None,
         "label_agreement_log": model._agreement_log if np.any(model._agreement_log) else None,
         "elbo": elbo,
@@ -279,7 +283,7 @@ def parameters_to_data(model: BaseEstimator) -> Header:
 
 def save(model: BaseEstimator, path: str | os.PathLike[str], rows_dtype: str | None = None) -> None:
     """Write a fitted ``GPClassifier``."""
-    check_parameters(model)
+    FitConfig.of(model)
     one_of("float32", "float64", None).check("rows_dtype", rows_dtype)
     header, arrays = contents(model)
     if arrays["classes"].dtype.kind not in KINDS or not np.array_equal(np.sort(arrays["classes"]), model.classes_):
@@ -346,7 +350,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     parameters["class_weight"] = dict(weights) if isinstance(weights, list) else weights
     parameters["learning_rate"] = tuple(rate) if isinstance(rate, list) else rate
     model = cls(**parameters)
-    check_parameters(model)
+    FitConfig.of(model)
     model.history_ = _history(arrays)
     has_objects = header["has_objects_as_labels"] and classes.dtype.kind == "U"
     model.classes_ = (classes.astype(object) if has_objects else classes)[sorter]
@@ -355,6 +359,10 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     model._agreement_log = arrays.get("label_agreement_log", NO_AGREEMENT.log_likelihood)
     for name, convert in ATTRIBUTES.items():
         setattr(model, name, convert(header[name]))
+    for name in ("n_iter_", "n_samples_seen_"):
+        integer(0).check(f"its {name}", getattr(model, name))
+    if "drift" in arrays:
+        model.drift_ = float(arrays["drift"])
     model._set_columns(columns_from(arrays, n_columns, encoding))
     if "rows" in arrays and not header["neighbors"]:
         model._stream_rows = _rows_from(arrays, n_latents)
@@ -378,5 +386,5 @@ def _history(arrays: Arrays) -> Arrays:
         is_column = array.ndim == 1 + (name == "theta") and len(array) == len(n_rows)
         is_valid = is_column and is_text == (name == "decision")
         check(is_valid, f"its {HISTORY} has a column {name!r} of shape {array.shape} and type {array.dtype}")
-    check(len(n_rows) and np.isfinite(n_rows[-1]), f"its {HISTORY} does not say how many rows the fit had")
+    check(len(n_rows) and 0.0 <= n_rows[-1] < np.inf, f"its {HISTORY} does not say how many rows the fit had")
     return history

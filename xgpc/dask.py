@@ -269,9 +269,9 @@ class DaskGPClassifier(GPClassifier):
                 "of this machine, or give one as client."
             ) from error
         if not isinstance(client, distributed.Client):
+            cure = "such as distributed.Client(address)"
             raise ValueError(
-                f"client must be a distributed.Client, such as distributed.Client('tcp://127.0.0.1:8786'), or None for "
-                f"the current one; got {client!r}."
+                f"client must be a distributed.Client, {cure}, or None for the current one; got {client!r}."
             )
         if client.status in ENDED:
             raise ValueError(

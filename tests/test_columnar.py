@@ -91,9 +91,21 @@ def test_data_that_are_not_of_arrow(data):
 
 
 LATER = {
-    "class": ({"class": [True, False]}, {"class": [1, 2]}, "'class' has the type int64 in .*1.parquet', and bool in"),
-    "truth": ({"a": [True, False]}, {"a": [0.5, 2.0]}, "'a' has the type double in the file '.*1.parquet', and bool"),
-    "text": ({"a": [0.5, 2.0]}, {"a": ["1", "2"]}, "'a' has the type string in the file '.*1.parquet', and double"),
+    "class": (
+        {"class": [True, False]},
+        {"class": [1, 2]},
+        "1.parquet' has the type int64 in the column 'class', and others bool",
+    ),
+    "truth": (
+        {"a": [True, False]},
+        {"a": [0.5, 2.0]},
+        "1.parquet' has the type double in the column 'a', and others bool",
+    ),
+    "text": (
+        {"a": [0.5, 2.0]},
+        {"a": ["1", "2"]},
+        "1.parquet' has the type string in the column 'a', and others double",
+    ),
     "lacks": ({}, {"a": None}, r"file '.*1.parquet' lacks the columns \['a'\].*it has \['b', 'class'\]"),
     "single": ({"a": np.float32([0.1, 2.0])}, {"a": [1e300, 0.1]}, None),
     "whole": ({"a": [1, 2]}, {"a": [0.5, 2.0]}, None),
@@ -131,11 +143,9 @@ def test_types_that_differ_between_files_round_nothing(tmp_path, kind):
 
 def test_types_of_a_data_set_that_its_maker_chose(tmp_path):
     _, paths = of_two_files(tmp_path, "single")
-    given = ds.dataset(paths)
-    refuses("'a' has the type double in the file '.*1.parquet', and float", iter, from_arrow(given, columns=["a"]))
-    wide, narrow = (pa.schema([("a", kind())]) for kind in (pa.float64, pa.float32))
-    for chosen in (ds.dataset(paths, wide), ds.dataset(paths[::-1], narrow), given.filter(ds.field("b") > 1.0)):
-        assert len(list(from_arrow(chosen))) == 2
+    wide, narrow = (ds.dataset(paths, pa.schema([("a", kind)])) for kind in (pa.float64(), pa.float32()))
+    for chosen, rounded in ((wide, 1e300), (narrow, np.inf), (ds.dataset(paths).filter(ds.field("b") > 0.0), np.inf)):
+        assert [value for X in from_arrow(chosen, columns=["a"]) for value in X["a"].to_pylist()][2] == rounded
 
 
 def test_paths_that_have_no_rows(tmp_path):

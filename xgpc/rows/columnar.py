@@ -120,31 +120,25 @@ def check_names(schema: Schema, names: Sequence[str]) -> None:
 
 
 def check_files(dataset: Dataset, names: Sequence[str]) -> None:
-    """Raise ValueError for files that lack columns, or whose types Arrow would cast to others of the first file."""
+    """Raise ValueError for Parquet files that lack columns, or have text or truth values where others have numbers."""
     check_names(dataset.schema, names)
-    datasets, kinds = _pyarrow("pyarrow.dataset"), {name: dataset.schema.field(name).type for name in names}
+    kind = getattr(getattr(dataset, "format", None), "default_extname", "")
     fragments: Iterable[Fragment] = ()
-    first: dict[str, DataType] = {}
     # A filtered data set does not tell its files.
     with suppress(ValueError):
-        fragments = () if isinstance(dataset, datasets.InMemoryDataset) else dataset.get_fragments()
+        fragments = dataset.get_fragments() if kind == "parquet" else ()
     for fragment in fragments:
-        # Types of text files are guesses.
-        if getattr(getattr(fragment, "format", None), "default_extname", "csv") in ("csv", "json"):
-            continue
-        own: dict[str, DataType] = dict(
-            zip(fragment.physical_schema.names, fragment.physical_schema.types, strict=True)
-        )
-        first, given = first or own, datasets.get_partition_keys(fragment.partition_expression)
-        if absent := [name for name in names if name not in own and name not in given]:
-            lacks = f"The file {fragment.path!r} lacks the columns {absent}, which other files have"
-            raise ValueError(f"{lacks}; it has {list(own)}. Add them, or leave them or the file out.")
-        for name in [name for name in names if name in own]:
-            both = common_type(kinds[name], own[name])
-            # The caller may have chosen other types than those of the first file.
-            if both != kinds[name] and (both is None or first.get(name, kinds[name]) == kinds[name]):
-                where = f"Column {name!r} has the type {own[name]} in the file {fragment.path!r}"
-                raise ValueError(f"{where}, and {kinds[name]} in others. Write all files with one type.")
+        own, where = fragment.physical_schema, f"The file {fragment.path!r}"
+        of_folders = _pyarrow("pyarrow.dataset").get_partition_keys(fragment.partition_expression)
+        if absent := [name for name in names if name not in own.names and name not in of_folders]:
+            raise ValueError(f"{where} lacks the columns {absent}, which others have; it has {own.names}.")
+        for name in [name for name in names if name in own.names]:
+            types = own.field(name).type, dataset.schema.field(name).type
+            if common_type(*types) is None:
+                raise ValueError(
+                    f"{where} has the type {types[0]} in the column {name!r}, and others {types[1]}. Write all files "
+                    "with one type."
+                )
 
 
 def common_type(one: DataType, other: DataType) -> DataType | None:
@@ -200,7 +194,7 @@ def from_arrow(
     ------
     ValueError
         If a column does not exist, or the data are of another type. A fit or a prediction raises it for features that
-        are no numbers, and for files that lack a column or whose types differ, so that values would be rounded.
+        are no numbers, and for Parquet files that lack a column or have text where others have numbers.
     ImportError
         Without pyarrow: the extra ``parquet``.
     """

@@ -145,16 +145,7 @@ def test_labels_that_could_not_be_read_are_not_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_that_are_not_alike_or_no_matrices_are_refused(tmp_path):
-    table = named(X).assign(y=Y)
-    table.to_parquet(tmp_path / "whole.parquet")
-    for other, message in (
-        (table[["a", "y"]], r"lacks the columns \['b'\]"),
-        (table.assign(b="x"), "'b' has the type .*string"),
-    ):
-        other.to_parquet(tmp_path / "other.parquet")
-        both = from_parquet([tmp_path / "whole.parquet", tmp_path / "other.parquet"], target="y")
-        refuses(message, small().fit_batches, both)
+def test_files_that_are_no_matrices_are_refused(tmp_path):
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", Y[:3])
     (tmp_path / "text.npy").write_text("a,b")

@@ -91,6 +91,17 @@ def test_first_and_second_derivatives(name):
     assert torch.autograd.gradgradcheck(lambda X: moments(model, X), at, eps=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("parameters", [{}, {"n_classes": 3}, {"likelihood": "softmax"}], ids=["one", "three", "two"])
+def test_second_derivatives_of_joint_covariances_and_samples(parameters):
+    model, at = LatentModel(fitted(**parameters)), X[:2].clone().requires_grad_()
+    base = torch.as_tensor(np.random.default_rng(0).normal(size=(2, *model.posterior(at).base_sample_shape)))
+    for function in (
+        lambda X: model.posterior(X).distribution.covariance_matrix,
+        lambda X: model.posterior(X).rsample_from_base_samples(base.shape[:1], base),
+    ):
+        assert torch.autograd.gradgradcheck(function, at, eps=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_derivatives_at_a_point_are_limits_or_nan(name):
     classifier = fitted(kernel=KERNELS[name])

@@ -14,7 +14,8 @@ import torch
 from botorch.models.model import Model
 from botorch.posteriors.gpytorch import GPyTorchPosterior
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
-from linear_operator import to_linear_operator
+from linear_operator.operators import BlockDiagLinearOperator, RootLinearOperator
+from linear_operator.utils.cholesky import psd_safe_cholesky
 from sklearn.utils.validation import check_is_fitted
 
 from ._kernels import InducingKernel
@@ -56,6 +57,17 @@ def _joint(core: InducingKernel, X: torch.Tensor) -> torch.Tensor:
     pairs = _Pairs(X[..., first, :], X[..., second, :])
     joint[..., first, second] = joint[..., second, first] = covariances(core, pairs, _functions)
     return joint
+
+
+class _Covariance(BlockDiagLinearOperator):
+    """Covariances (..., C, q, q) of C outcomes, as one of (..., C q, C q).
+
+    linear_operator's own roots, and blocks that it concatenates, have wrong second derivatives.
+    """
+
+    def root_decomposition(self, method: str | None = None) -> RootLinearOperator:
+        """The Cholesky factor, with jitter where rows are equal."""
+        return RootLinearOperator(BlockDiagLinearOperator(psd_safe_cholesky(self.base_linear_op.to_dense())))
 
 
 class LatentModel(Model):
@@ -136,7 +148,7 @@ class LatentModel(Model):
             raise ValueError("observation_noise must be False: labels have no normal noise around latent values.")
         if X.ndim < 2 or X.shape[-1] != self.model.n_features_in_:
             raise ValueError(f"X must be (..., q, {self.model.n_features_in_}); got {tuple(X.shape)}.")
-        rows, kernels, each = self._encoded(X.to("cpu", torch.float64)), {}, []
+        rows, kernels, means, blocks = self._encoded(X.to("cpu", torch.float64)), {}, [], []
         for c in range(self.num_outputs) if output_indices is None else output_indices:
             core, weights, explained, added = self._forms[c]
             if id(core) not in kernels:
@@ -144,11 +156,12 @@ class LatentModel(Model):
                 kernels[id(core)] = covariances(core, to_points, _functions), _joint(core, rows)
             k, prior = kernels[id(core)]
             less, more = k @ explained.mT, k @ added.mT
-            mean = k @ weights + float(np.atleast_1d(self.model.mean_)[c])
-            # As a linear operator, BoTorch factorises it with jitter: it is singular where rows are equal.
-            covariance = to_linear_operator((prior - less @ less.mT + more @ more.mT).to(X))
-            each.append(MultivariateNormal(mean.to(X), covariance))
-        joint = each[0] if len(each) == 1 else MultitaskMultivariateNormal.from_independent_mvns(each)
+            means.append((k @ weights + float(np.atleast_1d(self.model.mean_)[c])).to(X))
+            blocks.append((prior - less @ less.mT + more @ more.mT).to(X))
+        means, covariance = torch.stack(means, -1), _Covariance(torch.stack(blocks, -3))
+        joint = MultitaskMultivariateNormal(means, covariance, interleaved=False)
+        if means.shape[-1] == 1:
+            joint = MultivariateNormal(means[..., 0], covariance)
         posterior = GPyTorchPosterior(joint)
         return posterior if posterior_transform is None else posterior_transform(posterior)
 

@@ -201,6 +201,8 @@ def test_copies_and_states_have_the_same_posterior(tmp_path):
     loaded = LatentModel(fitted())
     loaded.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     expected = moments(model, X)
+    for bad in ("x", {"model": model.get_extra_state()}, torch.zeros(9)):
+        refuses("the bytes that state_dict made; got GPClassifier and", loaded.load_state_dict, {"_extra_state": bad})
     for other in (loaded, copy.deepcopy(model), clone_of(model)):
         assert all(map(torch.equal, moments(other, X), expected))
         assert repr(other) == repr(model)
@@ -231,10 +233,18 @@ def test_models_that_cannot_be_one_are_refused():
 
 def test_bad_requests_are_refused():
     model = LatentModel(fitted())
-    for shape in ((1, 3), (2,)):
-        refuses(r"X must be \(\.\.\., q, 2\); got", model.posterior, torch.zeros(shape, dtype=torch.float64))
+    for bad in (X[..., :1], X[0, 0], X.long(), X.to(torch.complex128), X.numpy(), None):
+        refuses(r"X must be a tensor of floating point numbers \(\.\.\., q, 2\); got", model.posterior, bad)
+    for dtype in (torch.float32, torch.float64):
+        infinite = torch.tensor([[0.0, 0.0], [0.0, torch.inf]], dtype=dtype)
+        refuses("X has a value of infinity, of feature 1 in row 1", model.posterior, infinite)
+    for chosen in ([], [1], [0.0], 0):
+        refuses(r"output_indices must be a list of one or more of \[0\]; got", model.posterior, X, chosen)
+    for several, given in ((model, X), (LatentModel(fitted(3)), X[..., :1]), (model, None)):
+        refuses(r"samples must be a tensor of floating point numbers \(\.\.\., [13]\)", several.probability, given)
     refuses("labels have no normal noise", model.posterior, X, observation_noise=True)
     for at, label in ((X, torch.zeros(3, 2, 1)), (X[0], torch.zeros(2)), (X[0], torch.tensor([[0.0], [0.5]]))):
         refuses(r"positions 0 to 1 in classes_; got shapes", model.condition_on_observations, at, label)
     of_noise = LatentModel(fitted(3, likelihood="multinomial-probit", max_iter=5))
-    refuses("is for two classes and for softmax; the model has 'multinomial-probit'", of_noise.probability, X)
+    values = torch.zeros(2, 3)
+    refuses("is for two classes and for softmax; the model has 'multinomial-probit'", of_noise.probability, values)

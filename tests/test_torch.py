@@ -132,6 +132,7 @@ def test_transformations_have_the_values_and_gradients_of_loops(n_classes):
         grad(lambda rows: vmap(module)(rows).sum())(rows),
         torch.einsum("iid->id", jacrev(module)(rows)),
         torch.einsum("iid->id", jacfwd(module)(rows)),
+        torch.einsum("iid->id", torch.autograd.functional.jacobian(module, rows, vectorize=True)),
         vmap(jacrev(module), in_dims=1)(rows.T),
     ]
     for found in each:
@@ -198,9 +199,16 @@ def test_copies_and_states_restore_the_model(posterior, tmp_path):
         assert repr(other) == text
     # A file's posterior is computed from its natural parameters, which rounds the mean of several classes.
     torch.testing.assert_close(of_file.constraint(X), module.constraint(X), rtol=1e-12, atol=1e-14)
-    with pytest.raises(ValueError, match="not a model saved by GPClassifier"):
-        loaded.set_extra_state({"model": torch.zeros(9, dtype=torch.uint8), "column": 0, "threshold": 0.5})
-    assert torch.equal(loaded.constraint(X), of_file.constraint(X))
+    state = FeasibilityModel(fitted(), "good").get_extra_state()
+    for bad, message in (
+        (state | {"model": torch.zeros(9, dtype=torch.uint8)}, "^The state's tensor of bytes is not a model saved by"),
+        (state | {"model": "x"}, "model with load.*, and the bytes that state_dict made; got GPClassifier and 'x'"),
+        (state | {"column": 7}, r"column must be a position in the classes \['bad', 'good'\]; got 7"),
+        (state | {"threshold": 5.0}, "threshold must be a number between 0 and 1; got 5"),
+        (state["model"], r"must be a dict of model, column and threshold; got tensor"),
+    ):
+        refuses(message, loaded.load_state_dict, {"_extra_state": bad})
+        assert torch.equal(loaded.constraint(X), of_file.constraint(X))
 
 
 def test_a_later_fit_does_not_change_a_module():

@@ -21,9 +21,12 @@ from sklearn.utils.validation import check_is_fitted
 from ._kernels import InducingKernel
 from .arrays import link_arrays
 from .classifier import GPClassifier
+from .config import is_integer
+from .data.checks import check_features
 from .kernels.factors import Pairs, covariances
 from .likelihoods.softmax import softmax_log_probabilities
-from .torch import file_of, model_of
+from .ranges import LARGEST_FEATURE
+from .torch import check_tensor, file_of, model_of
 
 # Added below roots, which then have derivatives where points coincide: it changes values by 1e-18, and second
 # derivatives there by 1e-7. The kernels with nu = 1/2 have none there, and get NaN.
@@ -107,9 +110,9 @@ class LatentModel(Model):
             raise ValueError(f"LatentModel takes compiled kernels only; {reason}.")
         if model._encoding.columns:
             raise ValueError("The model was fitted to a table with levels or missing numbers: fit to numbers alone.")
-        self.model = copy.copy(model)
         forms = model.posterior_.without_neighbors().covariance_forms()
         self._forms = [(core, *(torch.tensor(array) for array in arrays)) for core, *arrays in forms]
+        self.model = copy.copy(model)
 
     def extra_repr(self) -> str:
         """What ``repr`` shows between the parentheses."""
@@ -120,7 +123,7 @@ class LatentModel(Model):
         return file_of(self.model)
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        """Take what ``get_extra_state`` returned."""
+        """Take what ``get_extra_state`` returned; ValueError for anything else, which changes nothing."""
         self._set(model_of(state, self.model))
 
     @property
@@ -142,14 +145,21 @@ class LatentModel(Model):
     ) -> Any:
         """Joint normal posterior of the latent functions at X (..., q, d), a GPyTorchPosterior.
 
-        ``output_indices`` chooses latent functions. ValueError with ``observation_noise``, which labels do not have.
+        ``output_indices`` chooses latent functions. ValueError for rows that ``predict_latent`` would refuse, and with
+        ``observation_noise``, which labels do not have.
         """
         if observation_noise is not False:
             raise ValueError("observation_noise must be False: labels have no normal noise around latent values.")
-        if X.ndim < 2 or X.shape[-1] != self.model.n_features_in_:
-            raise ValueError(f"X must be (..., q, {self.model.n_features_in_}); got {tuple(X.shape)}.")
-        rows, kernels, means, blocks = self._encoded(X.to("cpu", torch.float64)), {}, [], []
-        for c in range(self.num_outputs) if output_indices is None else output_indices:
+        d = self.model.n_features_in_
+        check_tensor("X", X, f"(..., q, {d})", width=d, least_axes=2)
+        doubles = X.to("cpu", torch.float64)
+        if not torch.all(doubles.abs() <= LARGEST_FEATURE):
+            check_features(doubles.detach().reshape(-1, d).numpy(), self.model._columns.names)
+        n, chosen = self.num_outputs, [*range(self.num_outputs)] if output_indices is None else output_indices
+        if not (isinstance(chosen, list) and chosen and all(is_integer(c) and -n <= c < n for c in chosen)):
+            raise ValueError(f"output_indices must be a list of one or more of {[*range(n)]}; got {chosen!r}.")
+        rows, kernels, means, blocks = self._encoded(doubles), {}, [], []
+        for c in chosen:
             core, weights, explained, added = self._forms[c]
             if id(core) not in kernels:
                 to_points = _Pairs(rows[..., None, :], torch.tensor(core.inducing_points))
@@ -160,7 +170,7 @@ class LatentModel(Model):
             blocks.append((prior - less @ less.mT + more @ more.mT).to(X))
         means, covariance = torch.stack(means, -1), _Covariance(torch.stack(blocks, -3))
         joint = MultitaskMultivariateNormal(means, covariance, interleaved=False)
-        if means.shape[-1] == 1:
+        if len(chosen) == 1:
             joint = MultivariateNormal(means[..., 0], covariance)
         posterior = GPyTorchPosterior(joint)
         return posterior if posterior_transform is None else posterior_transform(posterior)
@@ -178,9 +188,10 @@ class LatentModel(Model):
         """Probabilities (..., C) of the classes at latent values (..., C), or (..., 1) of two classes.
 
         They are those of labels as they come, without ``class_weight``.
-        ValueError for ordered classes, "logistic-softmax" and the multinomial likelihoods.
+        ValueError for other values, ordered classes, "logistic-softmax" and the multinomial likelihoods.
         """
         record = self.model._record
+        check_tensor("samples", samples, f"(..., {self.num_outputs})", width=self.num_outputs)
         if record.predictive is softmax_log_probabilities:
             return torch.softmax(samples, -1)
         if record.is_multi_class or record.is_ordinal:

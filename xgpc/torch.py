@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import reprlib
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,7 @@ from torch.autograd.function import FunctionCtx
 
 from .acquisition.labels import likelihood_of
 from .acquisition.trials import column_of_label, probability_of_feasibility
-from .config import PROBABILITY
+from .config import PROBABILITY, Rule, is_integer
 
 # Rows (n, d), and whether their gradients are wanted -> values (n, k), and with these their gradients (n, k, d) by X.
 Function = Callable[[np.ndarray, bool], Any]
@@ -66,11 +67,12 @@ class _Values(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: FunctionCtx, by_values: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return torch.einsum("...k,...kd->...d", by_values, _Slopes.apply(*ctx.saved_tensors, ctx.at)), None
+        # Not by einsum, which torch.autograd.functional cannot vectorise.
+        return (by_values[..., None] * _Slopes.apply(*ctx.saved_tensors, ctx.at)).sum(-2), None
 
     @staticmethod
     def jvp(ctx: FunctionCtx, X_tangent: torch.Tensor, _: None) -> torch.Tensor:
-        return torch.einsum("...d,...kd->...k", X_tangent, _Slopes.apply(*ctx.saved_tensors, ctx.at))
+        return (X_tangent[..., None, :] * _Slopes.apply(*ctx.saved_tensors, ctx.at)).sum(-1)
 
     @classmethod
     def vmap(cls, info: Any, in_dims: tuple[int, None], X: torch.Tensor, at: _AtRows) -> tuple[torch.Tensor, int]:
@@ -94,11 +96,18 @@ class _Slopes(_Values):
     jvp = backward  # type: ignore[assignment]
 
 
+def check_tensor(name: str, values: torch.Tensor, shape: str, width: int | None = None, least_axes: int = 1) -> None:
+    """Raise ValueError for all but a tensor of floating point numbers, whose last axis has the width if it is given."""
+    is_tensor = isinstance(values, torch.Tensor)
+    is_right = is_tensor and values.is_floating_point() and values.ndim >= least_axes
+    if not (is_right and width in (None, values.shape[-1])):
+        kind = f"one of {values.dtype}, {tuple(values.shape)}" if is_tensor else type(values).__name__
+        raise ValueError(f"{name} must be a tensor of floating point numbers {shape}; got {kind}.")
+
+
 def _evaluated(X: torch.Tensor, function: Function) -> torch.Tensor:
     """Values (..., k) of a function at checked X (..., d)."""
-    if not (isinstance(X, torch.Tensor) and X.is_floating_point() and X.ndim >= 1):
-        kind = f"one of {X.dtype}, {tuple(X.shape)}" if isinstance(X, torch.Tensor) else type(X).__name__
-        raise ValueError(f"X must be a tensor of floating point numbers (..., q, d); got {kind}.")
+    check_tensor("X", X, "(..., q, d)")
     return _Values.apply(X, _AtRows(function, X.requires_grad and torch.is_grad_enabled()))
 
 
@@ -120,11 +129,17 @@ def file_of(model: BaseEstimator) -> torch.Tensor:
 
 
 def model_of(file: torch.Tensor, like: BaseEstimator) -> BaseEstimator:
-    """The model of a file's bytes, of the class of another; ValueError for other bytes."""
+    """The model of a file's bytes, of the class of another; ValueError for anything else."""
+    if not (hasattr(like, "load") and isinstance(file, torch.Tensor) and file.dtype == torch.uint8):
+        given = f"{type(like).__name__} and {reprlib.repr(file)}"
+        raise ValueError(f"A state needs a model with load(), and the bytes that state_dict made; got {given}.")
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.npz"
         path.write_bytes(file.cpu().numpy().tobytes())
-        return type(like).load(path)
+        try:
+            return type(like).load(path)
+        except ValueError as error:
+            raise ValueError(str(error).replace(repr(str(path)), "The state's tensor of bytes")) from error
 
 
 class FeasibilityModel(torch.nn.Module):
@@ -175,9 +190,15 @@ class FeasibilityModel(torch.nn.Module):
         return {"model": file_of(self.model), "column": self._column, "threshold": self.threshold}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Take what ``get_extra_state`` returned."""
-        self.model = model_of(state["model"], self.model)
-        self._column, self.threshold = state["column"], state["threshold"]
+        """Take what ``get_extra_state`` returned; ValueError for anything else, which changes nothing."""
+        if not (isinstance(state, dict) and state.keys() == {"model", "column", "threshold"}):
+            raise ValueError(f"The state must be a dict of model, column and threshold; got {reprlib.repr(state)}.")
+        model = model_of(state["model"], self.model)
+        labels = np.asarray(model.classes_).tolist()
+        position = Rule(lambda j: is_integer(j) and 0 <= j < len(labels), f"a position in the classes {labels}")
+        position.check("The state's column", state["column"])
+        made = FeasibilityModel(model, labels[state["column"]], state["threshold"])
+        self.model, self._column, self.threshold = made.model, made._column, made.threshold
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
         """Probability (..., q) that the settings X (..., q, d) are feasible, each by itself."""

@@ -236,12 +236,14 @@ def test_what_has_no_onnx_form_is_refused():
     with pytest.raises(TypeError, match=r"got Pipeline.*skl2onnx.to_onnx, after xgpc.onnx.register"):
         to_onnx(make_pipeline(StandardScaler(), GPClassifier()))
     model = fitted(RBF(0.5), TWO)
-    for bad in (12, onnx.defs.onnx_opset_version() + 1, "17", None):
+    for bad in (12, onnx.defs.onnx_opset_version() + 1, 17.0, "17", None):
         refuses(r"opset must be from 13 to \d+, the latest that the installed onnx", to_onnx, model, opset=bad)
     for bad in ("float16", np.int32, None, "single precision", ["float32"]):
         refuses(r"dtype must be one of \['float32', 'float64'\], or NumPy's type", to_onnx, model, bad)
     model.classes_ = np.array([0, "a"], dtype=object)
-    refuses("Only labels that are numbers, booleans or strings", to_onnx, model)
+    labels = "Only labels that are numbers below 2.*63, booleans or strings"
+    refuses(labels, to_onnx, model)
+    refuses(labels, to_onnx, fitted(RBF(0.5), np.uint64(2**63) + TWO.astype(np.uint64)))
 
 
 @pytest.mark.parametrize("likelihood", [*LIKELIHOODS, "neighbours"])
@@ -337,7 +339,9 @@ def test_a_table(tensor):
     np.testing.assert_allclose(proba, model.predict_proba(table), rtol=0.0, atol=1e-6)
     for refused, types, message in (
         (model, [a, b], "inputs have 2 columns together; the model was fitted to 3"),
-        (model, [a, place, b], "input of the column 'b' is text; the model was fitted to numbers"),
+        (model, [a, place, b], r"The inputs are \['a', 'place', 'b'\]; .* the order of the fit: \['a', 'b', 'place'\]"),
+        (model, [a, ("b", place[1]), place], "input of the column 'b' is text; the model was fitted to numbers"),
+        (classifier().fit(table[["a"]].assign(c=X[:, 1]), TWO), [("c", a[1]), a], "order of the fit: .'a', 'c'"),
         (model, [a, b, ("place", b[1])], "input of the column 'place' is numbers; the model was fitted to text"),
         (classifier().fit(X, TWO), [a, place], "An input is text; the model was fitted to numbers"),
     ):

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import __version__
 from ..classifier import GPClassifier
+from ..config import is_integer
 from ..linear import BayesianLinearClassifier
 from ..ranges import small_is_zero
 from .columns import OUTPUTS, Input, inputs_of, matrix
@@ -57,14 +58,15 @@ def to_onnx(model: BaseEstimator, dtype: DTypeLike = "float64", opset: int = OPS
     ValueError
         For a model with neighbours among more than 30 000 training rows, for another ``dtype`` or ``opset``, for a
         column whose name no input can have, whose levels are equal in single precision, or which has empty text as a
-        level beside missing values, and for labels that are not numbers, booleans or strings.
+        level beside missing values, and for labels that are not numbers, booleans or strings, or are 2**63 or more.
 
     Notes
     -----
     Probabilities differ from those of ``predict_proba`` by less than 1e-5, usually by 1e-8, but for rows that equal a
     training row if the model has a ``label_agreement_``: here they count as new rows. The model does not check
-    its input: in "X", NaN or infinity give NaN. Memory for a row is a multiple of 8 m bytes, and with C > 2 classes of
-    another 2560 C bytes: give some thousands of rows per call.
+    its input: in "X", NaN gives NaN, and so does infinity, unless the model limits the feature on that side
+    (``encoding_.limits``). Memory for a row is a multiple of 8 m bytes, and with C > 2 classes of another 2560 C bytes:
+    give some thousands of rows per call.
 
     With k neighbours among n training rows the model compares each row with all of these, in O(n d + C k^3) operations
     and a multiple of 8 (n + k m + C k^2) bytes: give some hundreds of rows per call. Where several training rows are
@@ -98,7 +100,7 @@ def model_of(
     Instead of the probabilities it can have their logarithms, of two classes both log odds.
     """
     latest = defs.onnx_opset_version()
-    if opset not in range(OLDEST_OPSET, latest + 1):
+    if not (is_integer(opset) and OLDEST_OPSET <= opset <= latest):
         raise ValueError(
             f"opset must be from {OLDEST_OPSET} to {latest}, the latest that the installed onnx knows; got {opset!r}."
         )
@@ -130,12 +132,12 @@ def model_of(
 
 def label_values(classes: np.ndarray) -> np.ndarray:
     """The classes as an array whose type ONNX has, see ``LABELS``; all integers become int64."""
-    labels = classes.astype(str) if classes.dtype.kind == "O" else classes
-    if labels.dtype.kind not in "Ubiuf" or not np.array_equal(labels, classes):
+    labels = classes.astype({"O": str, "i": np.int64, "u": np.int64}.get(classes.dtype.kind, classes.dtype))
+    if labels.dtype.kind not in "Ubif" or not np.array_equal(labels, classes):
         raise ValueError(
-            f"Only labels that are numbers, booleans or strings have an ONNX type; got {classes.tolist()}."
+            f"Only labels that are numbers below 2**63, booleans or strings have an ONNX type; got {classes.tolist()}."
         )
-    return labels.astype(np.int64) if labels.dtype.kind in "iu" else labels
+    return labels
 
 
 def _proba(model: BaseEstimator, rows: Tensor) -> Tensor:

@@ -25,7 +25,8 @@ def register() -> None:
 
     Notes
     -----
-    ``to_onnx`` says what can be converted. The features may be in one input or in several, in the order of the columns.
+    ``to_onnx`` says what can be converted. The features may be in one input or in several, in the order of the columns;
+    inputs of a classifier that have the names of a table's columns in another order are an error.
     For a model of a table with levels or missing numbers, the ``initial_types`` are an input for each column, of text
     or of numbers as the levels are. Probabilities are in double precision if the first input is, else in single.
 
@@ -73,6 +74,9 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     from skl2onnx.helpers import add_onnx_graph
 
     model, (_, proba), sources = operator.raw_operator, operator.outputs, operator.inputs
+    names, fitted = [source.raw_name for source in sources], list(getattr(model, "feature_names_in_", ()))
+    if names != fitted and sorted(names) == sorted(fitted):
+        raise ValueError(f"The inputs are {names}; give initial_types in the order of the fit: {fitted}.")
     # skl2onnx mostly knows how many columns a step makes, but not always.
     n_default = model.n_features_in_ if len(sources) == 1 else 1
     widths = [(*source.type.shape[1:], None)[0] or n_default for source in sources]

@@ -241,6 +241,9 @@ def test_expected_improvement_is_its_integral():
     ]
     np.testing.assert_allclose(found, [*expected, 0.5, 0.0, 300.7, 0.0], atol=1e-9)
     refuses(r"must be \(n,\)", expected_improvement, mean, std[:2], 0.7)
+    refuses("mean must be an array of numbers; got .'a'.", expected_improvement, ["a"], [1.0], 0.7)
+    refuses("std must be an array of numbers; got .1j.", expected_improvement, [0.0], [1j], 0.7)
+    refuses("mean_grad and std_grad must be arrays", expected_improvement, [0.0], [1.0], 0.7, True, "a", [[1.0]])
 
 
 @given(z=st.floats(-1e4, 60.0), std=st.floats(1e-3, 1e3))
@@ -305,6 +308,9 @@ def test_constrained_improvement_is_the_product():
     trees = HistGradientBoostingClassifier().fit(X, Y)
     np.testing.assert_allclose(probability_of_feasibility(trees, X, 1), trees.predict_proba(X)[:, 1], rtol=1e-12)
     refuses(r"one of the labels \['no', 'yes'\]; got 'maybe'", probability_of_feasibility, model, X, "maybe")
+    refuses(r"'yes'\]; got array", probability_of_feasibility, model, X, np.array(["no", "yes"]))
+    scores, column = partial(constrained_expected_improvement, model, X, "yes", mean, std, 0.0, True), X[:, :1]
+    refuses(r"mean_grad and std_grad must be \(\d+, 2\), as X is; got \(\d+, 1\)", scores, column, column)
 
 
 def test_where_nothing_is_feasible_yet_the_probability_of_feasibility_is_wanted():

@@ -47,7 +47,7 @@ BAD = {
     "weights tiny": (ROWS, LABELS, {"sample_weight": np.full(40, 1e-310)}, "Weights .* between 1e-100 and 1e"),
     "weights strings": (ROWS, LABELS, {"sample_weight": ["a"] * 40}, "real number for each of the 40 rows.*got .'a', "),
     "weights digits": (ROWS, LABELS, {"sample_weight": np.array(["1.5"] * 40)}, "real number .*'1.5'.*cast"),
-    "weights by name": (ROWS, LABELS, {"sample_weight": "balanced"}, "got 'balanced'.*class_weight takes"),
+    "weights by name": (ROWS, LABELS, {"sample_weight": "balanced"}, "class_weight takes.*got 'balanced'"),
     "weights by class": (ROWS, LABELS, {"sample_weight": {0: 1.0, 1: 2.0}}, "real number .*got {0: 1.0, 1: 2.0}"),
     "weights dates": (ROWS, LABELS, {"sample_weight": np.zeros(40, "M8[D]")}, "real number .*got .*cast .*M8"),
     "weights complex": (ROWS, LABELS, {"sample_weight": np.ones(40) * 1j}, "real number .*got .*complex"),

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from scipy.special import log_ndtr
 from scipy.stats import spearmanr
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern
 from support import archives
 from support.dense import assert_near, dense_optimum, differences, row_differences
@@ -158,7 +158,10 @@ def test_scores_of_pairs_are_means_over_draws(link):
     assert_allclose(expected_best(model, A, A), model.predict_latent(A)[0], atol=1e-5)
     few = model.draw_functions(2, random_state=0)
     assert_near(few.gradient(A[:2]), row_differences(few, A[:2]), 1e-6)
+    # The better of two values has a kink where they are the same.
+    assert np.all(np.isnan(expected_best(model, A, A, return_grad=True)[1]))
     refuses("model must be a fitted GPPreference; got GPClassifier", pair_information, GPClassifier(), A, B)
+    refuses("is not fitted yet", pair_information, GPPreference(), A, B, error=NotFittedError)
 
 
 def test_weights_threads_and_copies():

@@ -231,4 +231,5 @@ def test_bad_requests_are_refused():
     ):
         refuses(message, call, rows)
     refuses(r"feasible must be one of the labels \['bad', 'good'\]; got 'fine'", FeasibilityModel, model, "fine")
+    refuses("feasible must be one of the labels .*; got array", FeasibilityModel, model, np.array(["bad", "good"]))
     refuses("threshold must be a number between 0 and 1; got 1", FeasibilityModel, model, "good", threshold=1.0)

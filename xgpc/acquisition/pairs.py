@@ -10,7 +10,9 @@ References
 
 from __future__ import annotations
 
+import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
 
 from ..preference import GPPreference
 from ..ranges import small_is_zero
@@ -34,7 +36,7 @@ def expected_best(model: GPPreference, A: ArrayLike, B: ArrayLike, return_grad: 
     """Expected value (n,) of the latent function at the better row of each pair, E[max(f(a), f(b))] ([2]_).
 
     High scores are for pairs of two good rows, of which one may be much better: to compare these finds the best row.
-    The parameters are those of ``pair_information``.
+    The parameters are those of ``pair_information``. The gradient is NaN for two equal rows, where there is a kink.
     """
     _check(model)
     # The better of two values is that at b plus max(f(a) - f(b), 0).
@@ -44,9 +46,12 @@ def expected_best(model: GPPreference, A: ArrayLike, B: ArrayLike, return_grad: 
     score = with_gradient(at_b + gain, slopes, by_x)
     if return_grad:
         score[1][:, 1] += by_b[0]
+        # Equal rows have a kink, even if rounding leaves a variance.
+        score[1][np.all(np.equal(*np.hsplit(model._pairs(A=A, B=B), 2)), axis=1)] = np.nan
     return score
 
 
 def _check(model: object) -> None:
     if not isinstance(model, GPPreference):
         raise ValueError(f"model must be a fitted GPPreference; got {type(model).__name__}.")
+    check_is_fitted(model)

@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length
 
 from ..config import PROBABILITY, Rule, is_number
+from ..data.checks import numbers_of
 from ..metrics import check_classifier
 from ..names import shown
 from ..ranges import LARGEST_TO_SQUARE, small_is_zero
@@ -36,7 +37,8 @@ def column_of_label(model: BaseEstimator, name: str, label: object) -> int:
     """Position of a label, given as the argument ``name``, in ``classes_``; ValueError if the model lacks it."""
     check_classifier(model)
     classes = np.asarray(model.classes_).tolist()
-    if label not in classes:
+    # An array cannot be compared.
+    if getattr(label, "ndim", 0) or label not in classes:
         raise ValueError(f"{name} must be one of the labels {classes}; got {shown(label)}.")
     return classes.index(label)
 
@@ -171,7 +173,7 @@ def _improvement(
 ) -> Scores:
     """A score (n,) of gain and deviation, which also returns its slopes by these. With ``by_x`` a gradient follows."""
     Rule(is_number, "a number, the least value of the objective at a feasible setting").check("best", best)
-    mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
+    mean, std = numbers_of(mean, "mean must be an array of numbers"), numbers_of(std, "std must be an array of numbers")
     if mean.ndim != 1 or mean.shape != std.shape:
         raise ValueError(f"mean and std must be (n,), a number for each row; got {mean.shape} and {std.shape}.")
     if not (np.all(np.isfinite(mean)) and np.all(std >= 0.0) and np.isfinite(best)):
@@ -181,7 +183,8 @@ def _improvement(
         return value
     if by_x[0] is None or by_x[1] is None:
         raise ValueError("return_grad=True needs the gradients of the predictions by x: give mean_grad and std_grad.")
-    by_mean, by_std = (np.asarray(gradient, dtype=np.float64) for gradient in by_x)
+    words = "mean_grad and std_grad must be arrays of numbers"
+    by_mean, by_std = numbers_of(by_x[0], words), numbers_of(by_x[1], words)
     if by_mean.ndim != 2 or by_mean.shape != by_std.shape or len(by_mean) != len(mean):
         shapes = f"{by_mean.shape} and {by_std.shape}"
         raise ValueError(f"mean_grad and std_grad must be (n, d) with n = {len(mean)}; got {shapes}.")
@@ -271,4 +274,6 @@ def log_constrained_expected_improvement(
     check_consistent_length(mean, score[0] if return_grad else score)
     if nothing_feasible:
         return score
+    if return_grad and improvement[1].shape != score[1].shape:
+        raise ValueError(f"mean_grad and std_grad must be {score[1].shape}, as X is; got {improvement[1].shape}.")
     return tuple(a + b for a, b in zip(score, improvement, strict=True)) if return_grad else score + improvement

@@ -158,10 +158,13 @@ def has_counts(y: ArrayLike) -> bool:
     return len(shape) == 2 and shape[1] > 1
 
 
-def _numbers(values: ArrayLike) -> np.ndarray:
-    """Return an array of numbers; raise TypeError or ValueError for text, dates and complex numbers."""
-    array = np.asarray(values)
-    return array.astype(np.float64, casting="unsafe" if array.dtype.kind == "O" else "same_kind")
+def numbers_of(values: ArrayLike, words: str) -> np.ndarray:
+    """Return an array of numbers; raise ValueError, which begins with the words, for text, dates and complex ones."""
+    try:
+        array = np.asarray(values)
+        return array.astype(np.float64, casting="unsafe" if array.dtype.kind == "O" else "same_kind")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{words}; got {reprlib.repr(values)}: {str(error).rstrip('.')}.") from error
 
 
 def checked_counts(y: ArrayLike, n_rows: int, columns: ArrayLike | None, classes: np.ndarray) -> np.ndarray:
@@ -177,10 +180,7 @@ def checked_counts(y: ArrayLike, n_rows: int, columns: ArrayLike | None, classes
     named, wanted = (list(map(str, labels)) for labels in (getattr(y, "columns", ()), np.asarray(columns).tolist()))
     if named != wanted and sorted(named) == sorted(wanted):
         raise ValueError(f"The columns of y are {named}, but classes={columns!r}: give both in the same order.")
-    try:
-        counts = _numbers(y)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"y must have counts or probabilities, a dense array of numbers: {error}.") from error
+    counts = numbers_of(y, "y must have counts or probabilities, a dense array of numbers")
     (bad,) = np.nonzero(~np.all((counts >= 0.0) & np.isfinite(counts), axis=1))
     if len(bad):
         given = f"row {bad[0]} is {counts[bad[0]]}"
@@ -262,16 +262,12 @@ def checked_weights(sample_weight: ArrayLike | None, n_rows: int) -> np.ndarray:
     Raise ValueError for all but real numbers that are not negative.
     """
     refuse_not_in_memory(sample_weight)
-    try:
-        weight = _numbers(1.0 if sample_weight is None else sample_weight)
-        if weight.shape not in ((), (n_rows,)):
-            raise ValueError(f"an array of shape {weight.shape}")
-        weight = np.array(np.broadcast_to(weight, n_rows))
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"sample_weight must be a real number for each of the {n_rows} rows, or one for all; got "
-            f"{reprlib.repr(sample_weight)}: {error}. class_weight takes weights of classes."
-        ) from error
+    one_each = f"a real number for each of the {n_rows} rows, or one for all (class_weight takes weights of classes)"
+    weight = numbers_of(1.0 if sample_weight is None else sample_weight, f"sample_weight must be {one_each}")
+    if weight.shape not in ((), (n_rows,)):
+        given = f"{reprlib.repr(sample_weight)}: an array of shape {weight.shape}"
+        raise ValueError(f"sample_weight must be {one_each}; got {given}.")
+    weight = np.array(np.broadcast_to(weight, n_rows))
     (bad,) = np.nonzero(~(weight >= 0.0))
     if len(bad):
         rule = "sample_weight must not be negative, or NaN. Leave out such rows, or give them a weight of 0."

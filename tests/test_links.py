@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.optimize import brentq
-from scipy.special import expit, log_ndtr, logsumexp, ndtri, softmax
-from scipy.stats import qmc
+from scipy.special import expit, log_ndtr, logsumexp
 from support.sites import (
     DELTA,
     GUMBEL_VARIANCE,
@@ -302,19 +301,6 @@ def test_many_classes_agree_with_dense_quadrature(kind, noise, n_classes):
     assert_allclose(value[possible], expected[possible], rtol=share)
     if kind == "alike":
         assert_allclose(value, -np.log(n_classes), rtol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["near", "near, uncertain", "spread"])
-def test_a_hundred_classes_agree_with_quasi_monte_carlo(kind):
-    """The mean of softmax itself, to six standard errors."""
-    mean, variance = classes(kind, 100)
-    draws = [ndtri(qmc.Sobol(100, seed=seed).random(2048)) for seed in range(12)]
-    means = [softmax(mean + np.sqrt(variance) * z, axis=1).mean(axis=0) for z in draws]
-    error = np.std(means, axis=0, ddof=1) / np.sqrt(12)
-    probability = np.exp(softmax_link(mean, variance))[0]
-    likely = probability > 1e-3
-    assert np.count_nonzero(likely) >= 10
-    assert np.all(np.abs(probability - np.mean(means, axis=0))[likely] < 6.0 * error[likely])
 
 
 def test_a_thousand_classes_that_are_alike():

@@ -13,7 +13,6 @@ from support.internals import Groups, KernelSpec
 from support.reference import additive
 
 from xgpc import GPClassifier
-from xgpc.explain import shapley_values
 from xgpc.kernels import ActiveDims, Sphere
 
 X, Y = additive(200, d=4)
@@ -54,14 +53,6 @@ def test_fits_are_the_same_after_a_file(options, tmp_path):
     assert np.all(gradient[:, 2:] == 0.0)
     assert np.all(gradient[:, :2] != 0.0)
     assert "ActiveDims" in model.summary()
-
-
-def test_shapley_values_of_a_product_and_a_sum():
-    kernel = 4.0 * ActiveDims(RBF(), [0]) * RBF(np.full(4, 3.0)) + ActiveDims(RBF(), [1])
-    model = quietly(GPClassifier(kernel, n_neighbors=0, n_inducing=25, max_iter=5, random_state=0), X, Y)
-    found = shapley_values(model, X[:3])
-    total = found.values.sum(axis=1) + found.baseline_value
-    np.testing.assert_allclose(total, model.predict_latent(X[:3])[0], atol=1e-6)
 
 
 def test_columns_of_a_table_by_name():

@@ -94,7 +94,6 @@ def check_complete(model, X, y):
 
 
 def cuts_of(model):
-    """What there was no time for, by the model's decisions."""
     start = "There was no time left for "
     return [text.removeprefix(start)[:-1] for text in model.decisions_ if text.startswith(start)]
 
@@ -199,12 +198,6 @@ def test_a_second_interrupt_ends_the_fit_and_leaves_the_estimator():
     model.clock, handler = Readings((30,)), signal.getsignal(signal.SIGINT)
     refuses(None, model.fit, *moons(), error=KeyboardInterrupt)
     assert signal.getsignal(signal.SIGINT) is handler
-
-
-def test_an_interrupt_is_none_of_ours_by_default():
-    model = Ticking(**SMALL, max_time=1e9)
-    model.clock = Readings((30,))
-    refuses(None, model.fit, *moons(), error=KeyboardInterrupt)
 
 
 @pytest.mark.parametrize("kind", ["growth", "neighbours", "mini-batches"])

@@ -18,7 +18,6 @@ FIRST_OF_FEW, MIN_GAIN = 64, 0.05
 
 
 def told(model, words):
-    """The decisions that have these words."""
     return [text for text in model.decisions_ if words in text]
 
 
@@ -206,12 +205,6 @@ def test_a_new_fit_shares_its_kernel_by_default_and_a_warm_start_keeps_what_was(
 def test_two_classes_have_one_kernel(share):
     X, y = own_features(400)
     assert fit(X, y > 0, share=share, **BRIEF).share_ == "kernel"
-
-
-def test_threads_change_no_bit_of_kernels_of_classes():
-    X, y = own_features()
-    one, two = (fit(X, y, share="none", n_jobs=n_jobs, **BRIEF) for n_jobs in (1, 2))
-    assert_same_bits(one, two, X, ALL)
 
 
 # Fits without a given kernel try an axis-aligned one, and take it where classes are rules on single features.

@@ -116,14 +116,3 @@ def ringnorm(n, rng):
     y = rng.integers(0, 2, n)
     X = rng.normal(size=(n, 20))
     return np.where(y[:, None], X + 2 / np.sqrt(20), 2 * X), y
-
-
-def waveform(n, rng):
-    """Breiman et al. 1984: noisy mixtures of two of three triangular waves on 21 points; class 0 against the rest."""
-    i = np.arange(1, 22)
-    waves = np.array([np.maximum(6 - np.abs(i - centre), 0) for centre in (11, 15, 7)])
-    pairs = np.array([(0, 1), (0, 2), (1, 2)])
-    y = rng.integers(0, 3, n)
-    u = rng.uniform(size=(n, 1))
-    X = u * waves[pairs[y, 0]] + (1 - u) * waves[pairs[y, 1]] + rng.normal(size=(n, 21))
-    return X, (y == 0).astype(int)

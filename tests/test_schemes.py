@@ -73,7 +73,6 @@ def matrices(X, prior):
 
 
 def check_gradient(function, vector, tolerance=1e-6):
-    """Every entry, relative to the gradient's size."""
     gradient, expected = function(vector)[1], differences(lambda at: function(at)[0], vector, 1e-3)
     np.testing.assert_allclose(gradient, expected, rtol=0.0, atol=tolerance * max(1.0, np.abs(gradient).max()))
 
@@ -171,13 +170,11 @@ def small(request):
     return X, y, kernel, fit(X, y, "profile", kernel=kernel)
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "nats"), [("alternate", 1e-3), ("hybrid", 1e-3), ("joint", 1e-2), ("adam", 1e-2)], ids=str
-)
-def test_all_schemes_reach_the_same_maximum(small, optimizer, nats):
+@pytest.mark.parametrize(("optimizer", "tol"), [("alternate", 1e-3), ("hybrid", 1e-3), ("joint", 1e-2), ("adam", 1e-2)])
+def test_all_schemes_reach_the_same_maximum(small, optimizer, tol):
     X, y, kernel, profile = small
     model = fit(X, y, optimizer, kernel=kernel, tol=1e-6 if optimizer == "adam" else 1e-8)
-    assert model.elbo_ == pytest.approx(profile.elbo_, abs=nats)
+    assert model.elbo_ == pytest.approx(profile.elbo_, abs=tol)
     assert model.elbo_ > fit(X, y, None, kernel=kernel).elbo_ + 1.0
     np.testing.assert_allclose(model.predict_proba(X), profile.predict_proba(X), atol=0.02)
 
@@ -247,7 +244,6 @@ def spec_of(name):
 
 
 def check_density_gradient(prior, spec, h, **tolerance):
-    """The log density and its gradient, which differences confirm."""
     value, gradient = prior.at(spec)
     expected = differences(lambda theta: prior.at(spec.with_theta(theta))[0], spec.theta, h)
     assert_allclose(gradient, expected, **tolerance)
@@ -386,16 +382,6 @@ def test_where_there_is_nothing_to_hold_together_fits_have_the_same_bits(kind):
     assert_same_bits(without, model, X)
     assert np.array_equal(model.posterior_.h, without.posterior_.h)
     assert "log_prior" not in without.history_
-
-
-def test_ratios_of_noise_features_come_closer_to_one_as_the_prior_is_stronger():
-    """Eight of ten features."""
-    spread = {}
-    for prior in (None, 1.0, 0.3):
-        data = [noisy(80, seed=seed) for seed in range(3)]
-        models = [quietly(GPClassifier(n_inducing=20, length_scale_prior=prior, random_state=0), *one) for one in data]
-        spread[prior] = np.mean([np.std(ratios(m.kernel_, X)) for m, (X, _) in zip(models, data, strict=True)])
-    assert spread[0.3] < spread[1.0] < 0.5 * spread[None]
 
 
 WAYS = [{}, {"inducing_points": "all"}, {"n_restarts_optimizer": 1}, {"n_neighbors": 5}, {"n_inducing": "auto"}]

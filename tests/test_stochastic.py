@@ -30,7 +30,6 @@ def best_bound(learned, X, y):
 
 
 def outcomes(fitted):
-    """What seeds decide."""
     kernels = fitted.kernel_ if isinstance(fitted.kernel_, list) else [fitted.kernel_]
     return [fitted.elbo_, *fitted.inducing_points_.ravel(), *np.concatenate([kernel.theta for kernel in kernels])]
 
@@ -133,15 +132,6 @@ def test_given_points_are_where_it_starts_and_may_stay():
     start = quietly(model(optimizer=None, inducing_points=X[:10]), X, Y)
     assert not np.allclose(kept.kernel_.theta, start.kernel_.theta)
     assert kept.elbo_ > start.elbo_
-
-
-def test_weights_count_as_repetitions():
-    """Of rows that all are in each step."""
-    counts = np.random.default_rng(0).integers(1, 4, size=len(Y))
-    params = {"inducing_points": X[:10], "kernel": KERNEL, "tol": 1e-5}
-    weighted = quietly(model(**params), X, Y, sample_weight=counts)
-    repeated = quietly(model(**params), np.repeat(X, counts, axis=0), np.repeat(Y, counts))
-    assert weighted.elbo_ == pytest.approx(repeated.elbo_, abs=NATS_A_ROW * np.sum(counts))
 
 
 @pytest.mark.parametrize("n", [2, 3, 10, 60])

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, Matern, WhiteKernel
 from support.dense import assert_is_a_kernel_of_scikit_learn, compiled, derivative, differences, points_apart
-from support.fits import clone_of, kept, quietly, refuses
+from support.fits import kept, quietly, refuses
 from support.internals import KernelSpec, metric
 from support.local import Problem
 
@@ -44,19 +43,12 @@ def test_values_and_gradient(nu, length_scale):
     assert kernel.is_stationary()
 
 
-@pytest.mark.parametrize(
-    ("kernel", "text"),
-    [
-        (AxisMatern(), "AxisMatern(length_scale=1, nu=0.5)"),
-        (AxisMatern([0.5, 2.0], (0.1, 10.0), nu=1.5), "AxisMatern(length_scale=[0.5, 2], nu=1.5)"),
-        (AxisMatern(2.0, "fixed"), "AxisMatern(length_scale=2, nu=0.5)"),
-    ],
-)
-def test_it_is_a_kernel_of_scikit_learn(kernel, text):
-    assert clone(kernel) == clone_of(kernel) == kernel
+def test_it_is_shown_and_a_part_of_kernels_as_those_of_scikit_learn_are():
+    kernel = AxisMatern([0.5, 2.0], (0.1, 10.0), nu=1.5)
+    shown = [repr(one) for one in (AxisMatern(), kernel, AxisMatern(2.0, "fixed"))]
+    assert shown == [f"AxisMatern(length_scale={rest})" for rest in ("1, nu=0.5", "[0.5, 2], nu=1.5", "2, nu=0.5")]
     assert kernel != AxisMatern(3.0)
     assert set(kernel.get_params()) == {"length_scale", "length_scale_bounds", "nu"}
-    assert repr(kernel) == text
     composed = 2.0 * kernel + WhiteKernel(0.1)
     assert len(composed.theta) == 2 + kernel.n_dims
     X, y = rules(60, d=2)
@@ -183,9 +175,7 @@ def test_inducing_points_move_where_the_kernel_has_slopes(nu, moves, optimizer):
     assert np.array_equal(model.inducing_points_, X[:10]) != moves
 
 
-@pytest.mark.parametrize(
-    "scale", [-1.0, 0.0, np.nan, np.inf, [1.0, 0.0, 1.0], [], [1.0, 1.0], np.ones((3, 1))], ids=str
-)
+@pytest.mark.parametrize("scale", [-1.0, 0.0, np.nan, np.inf, [1, 0, 1], [], [1.0, 1.0], np.ones((3, 1))], ids=str)
 def test_wrong_length_scales_are_refused_and_shown(scale):
     kernel = AxisMatern(scale)
     assert "AxisMatern(length_scale=" in repr(kernel)

@@ -7,9 +7,9 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import ConstantKernel as C
-from sklearn.model_selection import KFold, PredefinedSplit, TimeSeriesSplit
+from sklearn.model_selection import PredefinedSplit, TimeSeriesSplit
 from support import fits
-from support.fits import clone_of, failed_checks, losses, quietly, refuses, reloaded, warnings_of
+from support.fits import clone_of, failed_checks, losses, quietly, reloaded, warnings_of
 from support.local import predicted
 from support.reference import checkerboard, moons
 
@@ -167,11 +167,6 @@ def test_many_neighbours_are_warned_of_their_cost(tuned):
     assert fit(X[:20], y[:20], n_neighbors=100, **params).n_neighbors_ == 20
 
 
-def test_a_single_row_that_is_left_cannot_be_divided():
-    message = r"held_out_split=KFold.* leaves a single row to learn from .* Give more rows, a"
-    refuses(message, fit, np.eye(2), np.array([0, 1]), n_neighbors=1, held_out_split=KFold(2))
-
-
 @pytest.mark.parametrize("random_state", range(3))
 def test_labels_that_change_many_times_are_seen(random_state):
     model = fit(*checkerboard(2500, 0, 8, 0.05), n_inducing="auto", random_state=random_state)
@@ -214,10 +209,6 @@ def test_predictions_of_any_number_of_rows_follow_from_their_neighbourhoods(dtyp
     found = np.reshape(q.marginals(T), (2, -1, n_rows))
     assert_allclose(found[0], mean, rtol=1e-9, atol=1e-10)
     assert_allclose(found[1], q.variance_scale * variance, rtol=1e-9)
-
-
-def test_rows_with_other_features_are_refused(fitted):
-    refuses("Rows must have 2 features; got 3", fitted.posterior_.marginals, np.zeros((1, 3)))
 
 
 @pytest.mark.parametrize("n_neighbors", ["auto", 24])

@@ -8,6 +8,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Matern, WhiteKernel
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
 from sklearn.svm import LinearSVC
 from support.fits import quietly, refuses
 from support.frames import named
@@ -38,8 +39,6 @@ def later(model, **options):
 
 UNBOUNDED, LINEAR, LOGISTIC = RBF(1.0, (1e-3, np.inf)), BayesianLinearClassifier(), LogisticRegression().fit(X, Y)
 calibration = ReliabilityDisplay.from_estimator
-
-
 # Calls by the errors that they end with.
 REFUSED = {
     "label_noise=0.1 is for bounds 'additive-noise'": lambda: small(label_noise=0.1).fit(X, THREE),
@@ -48,16 +47,12 @@ REFUSED = {
     "class_weight must be positive": lambda: fitted(class_weight={0: -1.0, 1: 1.0}),
     "X has dates or durations": lambda: small().fit(np.arange(80).reshape(40, 2).astype("M8[D]"), Y),
     "white noise alone": lambda: fitted(WhiteKernel()),
-    "3 length scales but X has 2 features": lambda: fitted(RBF([1.0] * 3)),
-    "scikit-learn kernel object": lambda: fitted("rbf"),
     "positive and finite": lambda: fitted(RBF(0.0)),
     "RBF must have a number or a flat list as length_scale; got": lambda: fitted(RBF(np.ones((2, 2)))),
     "n_restarts_optimizer needs finite bounds": lambda: fitted(UNBOUNDED, optimizer="profile", n_restarts_optimizer=1),
     "inducing_points has a value of size nan": lambda: fitted(inducing_points=[[np.nan, 1.0]]),
     "numeric array": lambda: fitted(inducing_points=[["a", "b"]]),
     r"shape \(m, 2\).*got \(3, 5\)": lambda: fitted(inducing_points=np.ones((3, 5))),
-    r"categorical_features=\[0\] is only for fit": lambda: small(categorical_features=[0]).fit_batches([(X, Y)]),
-    "Column 'b' has levels": lambda: small().fit_batches([(named(X).assign(b="Ulm"), Y)]),
     "corrected=True is for likelihood='logit'": lambda: fitted().predict_latent(X, corrected=True),
     "no corrected joint covariance": lambda: fitted(bound="polya-gamma").predict_latent(X, True, True),
     r"is for compiled kernels; Matern\(.*nu=2\.2\) is called, because Matern is no compiled kernel": lambda: fitted(
@@ -75,8 +70,6 @@ REFUSED = {
     "probability must be between 0 and 1": lambda: expected_calibration_error([0, 1], [0.5, 1.1]),
     "y_true must be 0 to 1": lambda: expected_calibration_error([0, 2], [0.5, 0.5]),
     "rows that sum to one": lambda: expected_calibration_error([0], [[1.5, -0.5, 0.0]]),
-    "n_bins must be": lambda: expected_calibration_error([0, 1], [0.5, 0.5], 0),
-    "multiplies out to more than": lambda: fitted(RBF() ** 10**9),
     r"exponent 10+ of .* is not supported": lambda: fitted(RBF() ** 10**400),
     "kernel is None": lambda: small().set_params(kernel__length_scale=2.0),
     r"likelihood 'logit' .* bound 'exact'": lambda: later(fitted(n_neighbors=0), likelihood="probit"),
@@ -97,6 +90,11 @@ REFUSED = {
     r"each once, .* got \[0, 1, 1\]": lambda: small().fit(X, Y, classes=[0, 1, 1]),
     "return_cov must be True or False; got 'yes'": lambda: fitted().predict_latent(X, return_cov="yes"),
     "return_grad must be True or False; got 'no'": lambda: LINEAR.fit(X, Y).predict_latent(X, return_grad="no"),
+    "likelihood='ordinal-logit' is for GPOrdinalClassifier": lambda: fitted(likelihood="ordinal-logit"),
+    "Rows must have 2 features; got 3": lambda: fitted(n_neighbors=5).posterior_.marginals(np.zeros((1, 3))),
+    "KFold.* leaves a single row to learn from .* Give more rows, a": lambda: small(
+        n_neighbors=1, optimizer="profile", held_out_split=KFold(2)
+    ).fit(np.eye(2), [0, 1]),
     "the target y is None: give the label of each row": lambda: small().fit(X, None),
     "Expected 2D array, or a table; got a NoneType": lambda: small().fit(None, Y),
     "Expected 2D array, or a table; got a dict": lambda: fitted().predict({"a": [1.0]}),

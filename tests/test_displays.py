@@ -231,8 +231,7 @@ def test_displays_of_ordered_classes_go_by_the_sorted_names():
         (coverage,) = CoverageDisplay.from_estimator(model, X, y).coverage.values()
         (bins,) = ReliabilityDisplay.from_estimator(model, X, y).bins.values()
         shown.append([coverage.error, bins.frequency])
-    for one, other in zip(*shown, strict=True):
-        np.testing.assert_array_equal(one, other)
+    np.testing.assert_equal(*shown)
 
 
 def test_displays_of_a_pipeline_are_those_of_its_last_step():

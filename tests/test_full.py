@@ -13,6 +13,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ra
 from support import internals
 from support.dense import (
     SMOOTH,
+    assert_all_near,
     assert_near,
     classifier,
     differences,
@@ -264,8 +265,7 @@ def test_compiled_steps_are_the_steps_with_a_history(record, variance, failures,
     compiled, stepped = (ascent.point for ascent in ascents)
     assert_near([compiled.elbo, compiled.log_likelihood], [stepped.elbo, stepped.log_likelihood], 1e-9)
     parts = [[*p.q.eta, *p.q.mean_pair, p.q.variance, *p.target, p.q.kl] for p in (compiled, stepped)]
-    for of_compiled, of_stepped in zip(*parts, strict=True):
-        assert_near(of_compiled, of_stepped, 1e-8)
+    assert_all_near(*parts, 1e-8)
 
 
 @pytest.mark.parametrize(

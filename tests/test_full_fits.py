@@ -6,7 +6,7 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, PairwiseKernel, WhiteKernel
-from support.dense import SMOOTH, assert_near, classifier, fixed_point, gibbs_mackay, labelled
+from support.dense import SMOOTH, assert_all_near, assert_near, classifier, fixed_point, gibbs_mackay, labelled
 from support.fits import quietly, refuses
 from support.internals import Executor
 from support.latents import cases
@@ -24,11 +24,6 @@ def outcome(model, new):
         *model.predict_latent(new),
         model.predict_proba(new),
     ]
-
-
-def assert_same(mine, theirs, tolerance):
-    for a, b in zip(mine, theirs, strict=True):
-        assert_near(a, b, tolerance)
 
 
 def data(n, seed, likelihood):
@@ -56,8 +51,8 @@ def test_repeated_rows_count_as_weights(likelihood, bound, optimizer, noise):
     both = quietly(clone(model), np.repeat(X, 2, axis=0), np.repeat(y, 2), sample_weight=np.repeat(counts / 2, 2))
     assert np.array_equal(repeated.inducing_points_, np.unique(X, axis=0))
     assert np.array_equal(weighted.inducing_points_, repeated.inducing_points_)
-    assert_same(outcome(repeated, new), outcome(weighted, new), 1e-7)
-    assert_same(outcome(both, new), outcome(weighted, new), 1e-7)
+    assert_all_near(outcome(repeated, new), outcome(weighted, new), 1e-7)
+    assert_all_near(outcome(both, new), outcome(weighted, new), 1e-7)
 
 
 @EVERY_CASE
@@ -69,7 +64,7 @@ def test_the_order_of_the_rows_does_not_matter(likelihood, bound, kernel):
     expected = outcome(clone(model).fit(X, y), X[:6] + 0.1)
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(len(X))
-        assert_same(outcome(clone(model).fit(X[order], y[order]), X[:6] + 0.1), expected, 1e-7)
+        assert_all_near(outcome(clone(model).fit(X[order], y[order]), X[:6] + 0.1), expected, 1e-7)
 
 
 THREE_CLASSES = [("softmax", "exact", "none"), ("multinomial-probit", "additive-noise", "none")]
@@ -90,7 +85,7 @@ def test_no_bit_depends_on_the_number_of_threads(likelihood, bound, share, monke
     first, *others = (outcome(fit, X[:40] + 0.1) for fit in fits)
     for other in others:
         np.testing.assert_equal(other, first)
-    assert_same(first, outcome(alone, X[:40] + 0.1), 1e-7)
+    assert_all_near(first, outcome(alone, X[:40] + 0.1), 1e-7)
 
 
 def test_white_noise_is_each_rows_own():
@@ -181,12 +176,11 @@ def test_warm_starts_end_where_cold_ones_do(likelihood, share, kernel, kind):
     # Of a full process these are diagonals.
     assert model.posterior_.eta[0].shape == cold.posterior_.eta[0].shape
     assert np.array_equal(model.inducing_points_, cold.inducing_points_)
-    assert_same(outcome(model, new), outcome(cold, new), 1e-5)
+    assert_all_near(outcome(model, new), outcome(cold, new), 1e-5)
     assert model.elbo_ == pytest.approx(cold.elbo_, rel=1e-10)
 
 
 def refuses_in_each_state(model, X, y, message):
-    """Fitted before or not."""
     for each in (model, classifier().fit(X[:20], y[:20]).set_params(**model.get_params())):
         refuses(message, each.fit, X, y)
 
@@ -268,7 +262,6 @@ def test_a_full_process_is_that_of_all_rows_and_its_kernels_noise_is_known():
 
 
 def test_subsets_of_few_rows_are_followed():
-    """Learning on 30 of 60 rows alone is told in the history, and finds another kernel than all rows."""
     X, y = data(60, 3, "logit")
     some, whole = (quietly(GPClassifier(SMOOTH, subset_sizes=sizes, random_state=0), X, y) for sizes in ([30], None))
     assert 30 in some.history_["n_rows"]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import RBF
 from support.fits import peak_bytes, quietly
+from support.reference import additive
 
 from xgpc import BayesianLinearClassifier, GPClassifier
 
@@ -42,9 +43,7 @@ def test_predictions_copy_no_mapped_rows(mapped):
     np.testing.assert_array_equal(model.predict_proba(X), model.predict_proba(np.array(X)))
 
 
-rng = np.random.default_rng(0)
-X = rng.normal(size=(100, 3))
-TWO = (X[:, 0] + np.sin(2.0 * X[:, 1]) > 0.0).astype(int)
+X, TWO = additive(100, d=3)
 THREE = TWO + (X[:, 2] > 1.0)
 GIVEN = {"kernel": 4.0 * RBF(), "n_inducing": 12, "optimizer": None, "random_state": 0}
 KINDS = {

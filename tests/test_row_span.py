@@ -5,7 +5,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from scipy import sparse
-from support.dense import assert_near
+from support.dense import assert_all_near, assert_near
 from support.fits import peak_bytes, quietly
 
 from xgpc import BayesianLinearClassifier
@@ -35,30 +35,21 @@ def in_all_features(*given, **params):
         return fit(*given, **params)
 
 
-def assert_same_latents(mine, theirs, tolerance=1e-8):
-    for a, b in zip(mine, theirs, strict=True):
-        assert_near(a, b, tolerance)
-
-
 def assert_same(mine, theirs, new, tolerance=1e-8):
     """The bound to 1e-8, all else to ``tolerance`` of the largest entry."""
     for name in ("coef_", "intercept_", "coef_covariance_"):
         assert_near(getattr(mine, name), getattr(theirs, name), tolerance)
     assert_near(mine.predict_log_proba(new), theirs.predict_log_proba(new), tolerance)
-    assert_same_latents(mine.predict_latent(new), theirs.predict_latent(new), tolerance)
+    assert_all_near(mine.predict_latent(new), theirs.predict_latent(new), tolerance)
     assert mine.elbo_ == pytest.approx(theirs.elbo_, rel=1e-8)
     assert mine.prior_variance_ == pytest.approx(theirs.prior_variance_, rel=tolerance)
 
 
 # Rows, features, and rank; where r is the span's dimension.
 SHAPES = {
-    "few rows": (12, 60, None, 12),
-    "one row less than features": (29, 30, None, 29),
-    "as many": (30, 30, None, None),
-    "one more": (31, 30, None, None),
-    "linearly dependent rows": (25, 40, 7, 7),
-    "two rows": (2, 9, None, 2),
-}
+    "few rows": (12, 60, None, 12), "one row less than features": (29, 30, None, 29), "as many": (30, 30, None, None),
+    "one more": (31, 30, None, None), "linearly dependent rows": (25, 40, 7, 7), "two rows": (2, 9, None, 2),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("prior_variance", ["auto", 0.07])
@@ -87,7 +78,7 @@ def test_sparse_rows(density):
     for kind in (sparse.csr_array, sparse.csr_matrix, sparse.csc_array):
         model = fit(kind(X), y, prior_variance=0.07)
         assert_same(model, direct, new)
-        assert_same_latents(model.predict_latent(kind(new)), direct.predict_latent(new))
+        assert_all_near(model.predict_latent(kind(new)), direct.predict_latent(new), 1e-8)
 
 
 def test_single_precision():
@@ -96,7 +87,7 @@ def test_single_precision():
     X, new = X.astype(np.float32), new.astype(np.float32)
     model, direct = fit(X, y, prior_variance=0.07), in_all_features(X.astype(float), y, prior_variance=0.07)
     for rows in (new, new.astype(float), sparse.csr_array(new)):
-        assert_same_latents(model.predict_latent(rows), direct.predict_latent(new.astype(float)))
+        assert_all_near(model.predict_latent(rows), direct.predict_latent(new.astype(float)), 1e-8)
     assert_same(model, direct, new.astype(float))
     assert_same(fit(sparse.csr_array(X), y, prior_variance=0.07), direct, new.astype(float))
 

@@ -30,7 +30,6 @@ MATERN = {"1/2": 0.5, "3/2": 1.5, "5/2": 2.5, "infinity": np.inf}
 
 
 def compiled(kernel, Z, groups=None):
-    """The core's kernel at inducing points."""
     return KernelSpec(kernel, np.shape(Z)[1], groups).at(Z)
 
 
@@ -54,7 +53,6 @@ def magnitude(kernel, X, Z):
 
 
 def assert_equals_scikit_learn(kernel, X, Z, spec=None, rtol=1e-12):
-    """Values and diagonals, each relative to its magnitude."""
     core = (spec or KernelSpec(kernel, Z.shape[1])).at(Z)
     rows, points = np.asarray(X, dtype=np.float64), np.asarray(Z, dtype=np.float64)
     error = np.abs(core.cross(X) - kernel(rows, points))
@@ -176,7 +174,6 @@ def derivative(function, h):
 
 
 def differences(function, at, h):
-    """The derivatives at a vector by its entries."""
     return np.array([derivative(lambda step, unit=unit: function(at + step * unit), h) for unit in np.eye(len(at))])
 
 
@@ -206,6 +203,11 @@ def assert_near(actual, expected, tolerance):
     """To ``tolerance`` of the largest entry."""
     expected = np.asarray(expected)
     np.testing.assert_allclose(actual, expected, rtol=0.0, atol=tolerance * np.abs(expected).max())
+
+
+def assert_all_near(actual, expected, tolerance):
+    for one, other in zip(actual, expected, strict=True):
+        assert_near(one, other, tolerance)
 
 
 def dense_optimum(L, expected_log_likelihood):

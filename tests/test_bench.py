@@ -23,8 +23,6 @@ import run  # noqa: E402
 import studies  # noqa: E402
 from methods import make  # noqa: E402
 
-# The source distribution has the benchmarks, but not what they have measured.
-of_records = pytest.mark.skipif(not records.RESULTS.is_dir(), reason="there are no records in a source distribution")
 BOTH = {records.OUTPUTS, records.VERSION}
 outputs = partial(dict.fromkeys, (records.OUTPUTS, records.OUTPUTS_WITHOUT_NEIGHBORS))
 
@@ -56,7 +54,7 @@ def test_records_of_accuracy_expire_with_outputs_and_those_of_times_with_the_ver
     assert records.expired(record(), {records.VERSION}, outputs(3)) == "measured with xgpc 1.0, and 1.1 is installed"
 
 
-@of_records
+@pytest.mark.skipif(not records.RESULTS.is_dir(), reason="the source distribution does not have what was measured")
 def test_every_stored_record_is_readable_and_of_a_study():
     assert {path.stem for path in records.RESULTS.glob("*.json")} <= {*studies.NAMES, "goldens"}
     needed = {"set", "data", "commit", "changed", "date", "processor", "cores", "versions", "others", "numbers"}

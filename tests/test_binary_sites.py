@@ -85,7 +85,6 @@ def test_probit_mixture_errors_are_those_stated(y):
 @settings(max_examples=50)
 @given(m=means, v=variances, y=labels)
 def test_probit_expectations(m, v, y):
-    """Averaging does not enlarge the mixture's errors."""
     ell, precision, linear = evaluate("probit", "exact", m, v, y)[:, 0]
     loss, slope, curvature = (expectation(lambda f, k=k: probit_loss(f)[k], y * m, v) for k in range(3))
     assert abs(ell + loss) < NEAR[0] + FAR[0] * loss

@@ -45,7 +45,6 @@ MODELS = {
 
 
 def bits(name):
-    """All bits of a fit and its predictions."""
     X, y = load_digits(return_X_y=True)
     X, y = X[:ROWS], y[:ROWS] % 2
     model = quietly(clone(MODELS[name]), X, y)

@@ -50,7 +50,6 @@ def test_few_distinct_rows(n_distinct):
 
 
 def given_again(y, how, seed):
-    """Numbers of the rows that a table repeats."""
     rng, n = np.random.default_rng(seed), len(y)
     if how == "doubled":
         return np.repeat(np.arange(n), 2)

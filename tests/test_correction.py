@@ -26,8 +26,6 @@ NEW = np.random.default_rng(1).normal(size=(20, 2))
 INDUCING = X[::5] + 0.05
 # Errors of the exact logit and svm sites' ell (tests/test_sites.py, ERRORS).
 SITE_ERROR = 1.6e-8
-
-
 classifier = partial(dense_classifier, bound="polya-gamma")
 
 

@@ -79,15 +79,10 @@ def client(connected):
 LEARNED = {"optimizer": "profile", "max_iter": 5, "kernel": None}
 FEW = {"weights": {}, "neighbours": {"n_neighbors": 3}, "learned": LEARNED}
 MANY = {
-    "learned": LEARNED,
-    "weights": {"class_weight": "balanced"},
-    "several classes": {},
-    "float32": {},
-    "corrected": {"bound": "polya-gamma"},
-    "label noise": {"bound": "additive-noise"},
-    "far values": {},
+    "learned": LEARNED, "weights": {"class_weight": "balanced"}, "several classes": {}, "float32": {},
+    "corrected": {"bound": "polya-gamma"}, "label noise": {"bound": "additive-noise"}, "far values": {},
     "neighbours": {"n_neighbors": 3, "max_rows_in_model": 1000, "held_out_split": TimeSeriesSplit()},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", FEW)
@@ -320,16 +315,13 @@ def test_looks_that_end_with_a_task_and_errors_leave_nothing(client, small_subse
 
     error = refuses(None, DaskGPClassifier(**OPTIONS, callback=fail).fit, *rows, error=ZeroDivisionError)
     deadline = time.monotonic() + 10.0
-    while left := client.run_on_scheduler(
-        lambda dask_scheduler: [key for key in dask_scheduler.tasks if "xgpc" in key]
-    ):
+    while left := client.run_on_scheduler(lambda dask_scheduler: [k for k in dask_scheduler.tasks if "xgpc" in k]):
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
     assert error.__traceback__
 
 
 def test_a_cluster_that_has_lost_all_workers_is_an_error(small_subset, tuned):
-    """It is said that there are none any more, and after a while it is an error."""
     tuned(seconds_without_workers=0.2, seconds_between_looks=0.2, seconds_to_start=0.2)
 
     def left(values):

@@ -23,18 +23,13 @@ N = 1000
 NONE = -np.inf, np.inf
 RANDOM = np.random.default_rng(0)
 CLEAN = {
-    "normal": RANDOM.normal(size=N),
-    "uniform": RANDOM.uniform(size=N),
-    "log-normal": np.exp(RANDOM.normal(size=N)),
-    "counts": RANDOM.poisson(0.3, N),
-    "many zeros": np.maximum(RANDOM.normal(-1.0, 1.0, N), 0.0),
-    "two values": np.where(RANDOM.uniform(size=N) < 0.01, 1e6, 0.0),
-    "one value": np.full(N, -9999.0),
+    "normal": RANDOM.normal(size=N), "uniform": RANDOM.uniform(size=N), "log-normal": np.exp(RANDOM.normal(size=N)),
+    "counts": RANDOM.poisson(0.3, N), "many zeros": np.maximum(RANDOM.normal(-1.0, 1.0, N), 0.0),
+    "two values": np.where(RANDOM.uniform(size=N) < 0.01, 1e6, 0.0), "one value": np.full(N, -9999.0),
     "two clusters": np.where(RANDOM.uniform(size=N) < 0.1, 500.0, 0.0) + RANDOM.normal(size=N),
-}
+}  # fmt: skip
 # What is far, and how much of it.
 CODES = {"below": (-1e7, 0.01), "above": (1e7, 0.003), "a row": (1e9, 0.0011), "a fifth": (-1e7, 0.2)}
-
 
 RANDOM = np.random.default_rng(0)
 LIGHT = {name: CLEAN[name] for name in ("normal", "uniform", "one value", "two values")}

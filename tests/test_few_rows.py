@@ -144,20 +144,17 @@ def test_no_kernel_is_learned_where_no_two_rows_are_of_one_class():
 LEVELS = named(X).assign(b=np.where(X[:, 1] > 0.0, "up", "down")).astype({"b": "category"})
 FEW = {"max_iter": 3, "n_inducing": 8, "random_state": 0}
 MODELS = {
-    "two classes": (GPClassifier(**FEW), X, y),
-    "several": (GPClassifier(**FEW), FLOWERS, KINDS),
+    "two classes": (GPClassifier(**FEW), X, y), "several": (GPClassifier(**FEW), FLOWERS, KINDS),
     "their own kernels": (GPClassifier(share="none", **FEW), FLOWERS, KINDS),
     "full": (GPClassifier(inducing_points="all", max_iter=3), X, y),
     "neighbours": (GPClassifier(n_neighbors=5, **FEW), X, y),
     "neighbours, several": (GPClassifier(n_neighbors=5, **FEW), FLOWERS, KINDS),
     "corrected": (GPClassifier(bound="polya-gamma", **FEW), X, y),
-    "float32": (GPClassifier(**FEW), X.astype(np.float32), y),
-    "sparse": (GPClassifier(**FEW), sparse.csr_matrix(X), y),
-    "frame": (GPClassifier(**FEW), named(X), y),
-    "levels": (GPClassifier(**FEW), LEVELS, y),
+    "float32": (GPClassifier(**FEW), X.astype(np.float32), y), "sparse": (GPClassifier(**FEW), sparse.csr_matrix(X), y),
+    "frame": (GPClassifier(**FEW), named(X), y), "levels": (GPClassifier(**FEW), LEVELS, y),
     "linear": (BayesianLinearClassifier(), X, y),
     "gibbs": (GibbsClassifier(n_samples=10, n_warmup=2, thin=1, n_chains=2, random_state=0), X[:40], y[:40]),
-}
+}  # fmt: skip
 METHODS = ("predict", "predict_proba", "predict_log_proba", "decision_function", "predict_latent")
 CALLS = [(method, {}) for method in METHODS]
 CALLS += [("predict_latent", {"return_cov": True}), ("sample_latent", {"n_samples": 2, "random_state": 0})]

@@ -55,7 +55,6 @@ def check_profiled_gradient(problem):
 
 
 def check_gradient_at_fixed_q(problem, tolerance=1e-7):
-    """Every entry."""
     q, rows, site = problem.arbitrary_posterior(), problem.training(), problem.site()
     point, F = internals.update(rows, q, site), partial(problem.bound_at, site, models=problem.dense(q))
     assert point.elbo == pytest.approx(F(thetas(problem.prior), problem.prior.Z), rel=1e-9)

@@ -161,7 +161,6 @@ def test_more_points_are_distinct_rows_that_are_no_inducing_points(kernel):
 
 
 def test_points_are_drawn_in_proportion_to_their_conditional_variances():
-    """Pearson's chi-square over 4000 draws of one of eight rows."""
     rows = np.array([[0.0], [0.1], [0.3], [0.6], [1.0], [1.5], [2.5], [4.0]])
     kernel, Z = C(2.0) * RBF(1.2), np.array([[0.05], [3.0]])
     prior, random = SparsePrior.build(KernelSpec(kernel, 1), Z), state(0)

@@ -1,6 +1,5 @@
 """What the estimator is given: bad data and parameters are refused, odd but valid data give probabilities."""
 
-import datetime
 import math
 from functools import partial
 
@@ -71,17 +70,13 @@ def test_bad_data_is_refused_and_leaves_the_estimator_as_it_was(X, y, extra, mes
 ODD = {
     "more inducing points than rows": (ROWS, {"n_inducing": 1000}),
     "duplicated inducing points": (ROWS, {"inducing_points": np.repeat(ROWS[:5], 4, axis=0)}),
-    "duplicated rows": (np.repeat(ROWS[:20], 2, axis=0), {}),
-    "one distinct row": (np.ones((40, 2)), {}),
-    "constant feature": (np.column_stack([ROWS, np.full(40, 7.0)]), {}),
-    "huge scale": (1e100 * ROWS, {}),
-    "tiny scale": (1e-200 * ROWS, {}),
-    "mixed scales": (ROWS * [1e-8, 1e8], {}),
-    "far from the origin": (ROWS + 1e8, {}),
-    "one row of each class": (ROWS[np.argsort(LABELS)][[0, -1]], {}),
+    "duplicated rows": (np.repeat(ROWS[:20], 2, axis=0), {}), "one distinct row": (np.ones((40, 2)), {}),
+    "constant feature": (np.column_stack([ROWS, np.full(40, 7.0)]), {}), "huge scale": (1e100 * ROWS, {}),
+    "tiny scale": (1e-200 * ROWS, {}), "mixed scales": (ROWS * [1e-8, 1e8], {}),
+    "far from the origin": (ROWS + 1e8, {}), "one row of each class": (ROWS[np.argsort(LABELS)][[0, -1]], {}),
     "kernel of another scale": (1e9 * ROWS, {"kernel": RBF(1.0), "optimizer": None}),
     "separable": (np.column_stack([np.sort(ROWS[:, 0]) + 10 * np.arange(40), np.zeros(40)]), {}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("X", "params"), ODD.values(), ids=ODD)
@@ -151,32 +146,19 @@ ARRAY = np.array(["exact", "kernel"])
 NEVER = (ARRAY, np.zeros((2, 2)), len, {}, {1: 2}, object(), -0.5, math.nan, -math.inf, 1j, b"auto", "other")
 BAD_ARGUMENTS = {
     "tol": (True, False, math.inf, -1, "1", None, [1e-4], np.array([1e-4, 1e-4])),
-    "verbose": (-1, 1.0, None, "yes", [1], np.array([1, 2])),
-    "max_iter": (0, 1.0, True, None, "auto", np.array([3])),
-    "batch_size": (0, 1.5, True, "auto"),
-    "n_jobs": (0, 1.0, True, "2"),
-    "n_inducing": (0, 1.5, True, None),
-    "share": (None, 1, "all", ["kernel"]),
-    "precision": (None, 32, "single", "float32", np.float32),
-    "bound": (None, 1, ["exact"]),
-    "likelihood": (None, 1, ["logit"]),
-    "learn_inducing": (None, 1, "yes"),
-    "warm_start": (None, 0, "no"),
-    "fit_intercept": (None, 1, "yes"),
-    "optimizer": ("sgd", 1, ["profile"]),
-    "inducing_points": ("grid", "All"),
-    "n_restarts_optimizer": (-1, True, None),
-    "length_scale_prior": (0, 0.0, 1e-4, -1.0, True, math.inf, "weak", [1.0]),
-    "subset_sizes": ("all", 10, [], [2, 1]),
-    "learning_rate": (True, 0.0, "fast", (1.0,)),
-    "label_noise": (0, 0.5, True, None),
-    "guess_rate": (1, 1.0, True, None),
-    "lapse_rate": (1, 1.0, True, None),
+    "verbose": (-1, 1.0, None, "yes", [1], np.array([1, 2])), "max_iter": (0, 1.0, True, None, "auto", np.array([3])),
+    "batch_size": (0, 1.5, True, "auto"), "n_jobs": (0, 1.0, True, "2"), "n_inducing": (0, 1.5, True, None),
+    "share": (None, 1, "all", ["kernel"]), "precision": (None, 32, "single", "float32", np.float32),
+    "bound": (None, 1, ["exact"]), "likelihood": (None, 1, ["logit"]), "learn_inducing": (None, 1, "yes"),
+    "warm_start": (None, 0, "no"), "fit_intercept": (None, 1, "yes"), "optimizer": ("sgd", 1, ["profile"]),
+    "inducing_points": ("grid", "All"), "n_restarts_optimizer": (-1, True, None),
+    "length_scale_prior": (0, 0.0, 1e-4, -1.0, True, math.inf, "weak", [1.0]), "subset_sizes": ("all", 10, [], [2, 1]),
+    "learning_rate": (True, 0.0, "fast", (1.0,)), "label_noise": (0, 0.5, True, None),
+    "guess_rate": (1, 1.0, True, None), "lapse_rate": (1, 1.0, True, None),
     "mean": (None, True, math.nan, math.inf, "base", ["base-rate"], [0.0, "1"], [[1.0]]),
-    "max_time": (0, 0.0, -1, True, math.inf, "10"),
-    "keep_on_interrupt": (None, 1, "yes"),
+    "max_time": (0, 0.0, -1, True, math.inf, "10"), "keep_on_interrupt": (None, 1, "yes"),
     "callback": ("print", 1, True, [print]),
-}
+}  # fmt: skip
 GOOD = {
     "tol": (0, 0.0, 1e-4, np.float32(1e-3)), "verbose": (0, False, np.int64(0), np.False_), "max_iter": (np.int32(5),),
     "n_jobs": (None, -1, 2), "batch_size": (None, 10), "share": ("kernel", "none"), "subset_sizes": (None, (10, 20)),
@@ -221,9 +203,7 @@ TIMES = {
     "dates": pd.DataFrame({"when": DATES, "x": ROWS[:, 0]}),
     "dates alone": pd.DataFrame({"when": DATES}),
     "periods": pd.DataFrame({"x": ROWS[:, 0], "when": pd.period_range("2020-01-01", periods=len(ROWS))}),
-    "objects": pd.DataFrame(
-        {"x": ROWS[:, 0], "when": pd.Series([datetime.date(2020, 1, 1)] * len(ROWS), dtype=object)}
-    ),
+    "objects": pd.DataFrame({"x": ROWS[:, 0], "when": DATES.date}),
     "zones": pd.DataFrame({"x": ROWS[:, 0], "when": DATES.tz_localize("UTC")}),
     "durations": pd.DataFrame({"when": DATES - DATES[0], "x": ROWS[:, 0]}),
     "two": pd.DataFrame({"when": DATES, "x": ROWS[:, 0], "since": DATES - DATES[0]}),

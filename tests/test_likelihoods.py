@@ -15,8 +15,6 @@ from support.reference import standardised
 from xgpc import BayesianLinearClassifier, GPClassifier, systems
 from xgpc.likelihoods import LIKELIHOODS, MULTI_CLASS, expected_log_likelihood, record_of
 
-NAMES = ["X-GPC", "X-GPC-batch", "SVGPC", "vi-JJ", "vi-JJ-full", "vi-JJ-hybrid", "vi-Taylor", "GPC-I", "GPC-II"]
-NAMES += ["GPC-III", "GPC-I-mc", "GPC-II-mc", "GPC-III-mc", "GPCsm", "GPCaug-mc", "S-BSVM", "B-BSVM", "linear-BSVM"]
 SEVERAL_NAMES = ["GPC-I-mc", "GPC-II-mc", "GPC-III-mc", "GPCsm", "GPCaug-mc"]
 TWO = [name for name in LIKELIHOODS if name not in MULTI_CLASS]
 CANCER, IRIS, WINE = standardised(load_breast_cancer, n=200), standardised(load_iris), standardised(load_wine)
@@ -35,7 +33,7 @@ def fixed(likelihood, bound, share="kernel", **params):
 
 
 @pytest.mark.parametrize(
-    ("name", "share"), [(name, "kernel") for name in NAMES] + [(name, "none") for name in SEVERAL_NAMES]
+    ("name", "share"), [(name, "kernel") for name in systems] + [(name, "none") for name in SEVERAL_NAMES]
 )
 def test_systems_of_the_papers(name, share):
     params = systems[name]

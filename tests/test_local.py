@@ -14,14 +14,7 @@ from sklearn.gaussian_process.kernels import Matern
 from support.dense import derivative, full_prior, labelled
 from support.fits import losses, quietly
 from support.internals import Coefficients, Sweep
-from support.local import (
-    KERNELS,
-    Dense,
-    Problem,
-    expectation_propagation,
-    probit_moments,
-    tilted_moments,
-)
+from support.local import KERNELS, Dense, Problem, expectation_propagation, probit_moments, tilted_moments
 from support.reference import moons
 from support.training import ascended, training
 
@@ -209,12 +202,9 @@ def test_with_all_neighbours_it_is_expectation_propagation(name, link, weighted,
 
 
 PARTS = {
-    "halves": (1.0, [0.5, 0.5]),
-    "uneven": (1.0, [0.15, 0.6, 0.25]),
-    "of less than one": (0.4, [0.3, 0.1]),
-    "of more than one": (2.5, [2.0, 0.5]),
-    "many": (1.2, [0.3, 0.3, 0.3, 0.3]),
-}
+    "halves": (1.0, [0.5, 0.5]), "uneven": (1.0, [0.15, 0.6, 0.25]), "of less than one": (0.4, [0.3, 0.1]),
+    "of more than one": (2.5, [2.0, 0.5]), "many": (1.2, [0.3, 0.3, 0.3, 0.3]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("weight", "shares"), PARTS.values(), ids=PARTS)
@@ -277,7 +267,6 @@ def test_joint_covariance_is_that_of_the_errors(kernel):
 
 
 def test_scores_and_sites_of_several_classes_are_expectations_over_the_latent_values():
-    """Against a hundred thousand draws, within four standard errors."""
     rng = np.random.default_rng(1)
     mean, variance, y = rng.normal(size=(4, 5)), rng.gamma(1.0, 0.3, (4, 5)), rng.integers(0, 4, 5).astype(float)
     values = mean[..., None] + np.sqrt(variance)[..., None] * rng.normal(size=(4, 5, 100_000))

@@ -226,7 +226,6 @@ def test_what_neighbours_cannot_be_learned_with_leaves_the_model_as_it_was(kind)
 
 
 def test_mini_batches_have_no_neighbours_and_say_so():
-    """With a warning, if their number was given."""
     X, y = checkerboard(2100, 0)
     params = {"batch_size": 200, "max_iter": 2, "optimizer": None}
     models = [fit(X, y, **params)]

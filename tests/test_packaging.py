@@ -139,19 +139,13 @@ linear: BayesianLinearClassifier = BayesianLinearClassifier("svm", class_weight=
 content: bytes = to_onnx(fitted, dtype="float32").SerializeToString()
 """
 WRONG = {
-    'GPClassifier(n_inducing="many")': "n_inducing",
-    'GPClassifier(likelihood="logistic")': "likelihood",
-    'GPClassifier(bound="best")': "bound",
-    'GPClassifier(inducing_points="kmean")': "inducing_points",
-    'GPClassifier(optimizer="lbfgs")': "optimizer",
-    'GPClassifier(share="all")': "share",
-    'GPClassifier(learning_rate="fast")': "learning_rate",
-    'GPClassifier(subset_sizes="all")': "subset_sizes",
-    'GPClassifier(class_weight="even")': "class_weight",
-    'BayesianLinearClassifier("step")': "BayesianLinearClassifier",
-    "to_onnx(GPClassifier(), dtype=3)": "to_onnx",
-    "GPClassifier().fit(None)": "y",
-}
+    'GPClassifier(n_inducing="many")': "n_inducing", 'GPClassifier(likelihood="logistic")': "likelihood",
+    'GPClassifier(bound="best")': "bound", 'GPClassifier(inducing_points="kmean")': "inducing_points",
+    'GPClassifier(optimizer="lbfgs")': "optimizer", 'GPClassifier(share="all")': "share",
+    'GPClassifier(learning_rate="fast")': "learning_rate", 'GPClassifier(subset_sizes="all")': "subset_sizes",
+    'GPClassifier(class_weight="even")': "class_weight", 'BayesianLinearClassifier("step")': "BayesianLinearClassifier",
+    "to_onnx(GPClassifier(), dtype=3)": "to_onnx", "GPClassifier().fit(None)": "y",
+}  # fmt: skip
 
 
 def test_a_source_distribution_has_all_but_the_records_of_the_benchmarks():

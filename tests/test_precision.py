@@ -56,12 +56,9 @@ def test_gradients_are_those_of_double_precision_but_for_rounding(likelihood, bo
 
 # The bound of additive noise is so flat at its optimum that 1e-4 nats are as much as 1e-3 of a probability.
 PROBLEMS = {
-    "two classes": (Y, {}, 1e-5),
-    "three": (THREE, {}, 1e-5),
-    "a kernel for each": (THREE, {"share": "none"}, 1e-5),
-    "probit": (Y, {"likelihood": "probit"}, 1e-5),
-    "step": (Y, {"likelihood": "step"}, 2e-3),
-}
+    "two classes": (Y, {}, 1e-5), "three": (THREE, {}, 1e-5), "a kernel for each": (THREE, {"share": "none"}, 1e-5),
+    "probit": (Y, {"likelihood": "probit"}, 1e-5), "step": (Y, {"likelihood": "step"}, 2e-3),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("y", "options", "tolerance"), PROBLEMS.values(), ids=PROBLEMS)

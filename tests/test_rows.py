@@ -70,7 +70,6 @@ def start(training, prior, site):
 
 
 def arrays_of(record):
-    """All numbers of a record, one after the other."""
     if isinstance(record, list | tuple):
         return np.concatenate([arrays_of(part) for part in record if not isinstance(part, str)])
     if isinstance(record, KernelGradient):

@@ -14,12 +14,7 @@ from xgpc.likelihoods import MULTI_CLASS, expected_log_likelihood, record_of
 # What ell is of E[log p(y | f)], by bound unless the likelihood is an exception: itself; a lower bound, as any bound
 # missing here must be; or the expectation of an expansion about the mean, which is neither, and whose lambda
 # and r belong to the expansion with its place fixed.
-KINDS = {
-    "exact": "exact",
-    "additive-noise": "exact",
-    ("softmax", "additive-noise"): "lower bound",
-    "taylor": "local",
-}
+KINDS = {"exact": "exact", "additive-noise": "exact", ("softmax", "additive-noise"): "lower bound", "taylor": "local"}
 # The svm's is a pseudo log likelihood.
 LOG_LIKELIHOODS = LOG_LIKELIHOODS | {"svm": lambda f, y: -2.0 * np.maximum(1.0 - y * f, 0.0)}
 # Largest errors of ell, absolute and relative, beyond round-off: those of coefficients.inc.h and softmax.h, with the

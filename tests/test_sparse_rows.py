@@ -82,15 +82,11 @@ def test_what_is_no_sparse_matrix_of_numbers_is_refused():
 
 
 BROKEN = {
-    "a column outside": ("csr", "indices", 5, 10**6),
-    "a negative column": ("csr", "indices", 5, -3),
-    "a decreasing row": ("csr", "indptr", 7, 10**6),
-    "an end beyond the values": ("csr", "indptr", -1, 10**6),
-    "a row outside": ("csc", "indices", 5, 10**6),
-    "a block outside": ("bsr", "indices", 0, 10**6),
-    "a coordinate outside": ("coo", "coords", 5, 10**6),
-    "a list outside": ("lil", "rows", 0, [10**6]),
-}
+    "a column outside": ("csr", "indices", 5, 10**6), "a negative column": ("csr", "indices", 5, -3),
+    "a decreasing row": ("csr", "indptr", 7, 10**6), "an end beyond the values": ("csr", "indptr", -1, 10**6),
+    "a row outside": ("csc", "indices", 5, 10**6), "a block outside": ("bsr", "indices", 0, 10**6),
+    "a coordinate outside": ("coo", "coords", 5, 10**6), "a list outside": ("lil", "rows", 0, [10**6]),
+}  # fmt: skip
 CALLS = {
     "fit": lambda model, X, y: model.fit(X, y),
     "fit_batches": lambda model, X, y: model.fit_batches([(X, y)]),
@@ -137,7 +133,6 @@ def test_a_fit_does_not_make_the_rows_dense(tuned):
 @pytest.mark.parametrize("n_kept", [10_000, 200])
 @pytest.mark.parametrize("form", ["csr", "coo"])
 def test_sparse_batches_give_the_bits_of_dense_ones(tuned, n_kept, form):
-    """Whether all rows are learned from, or 200 of them."""
     tuned(kept_rows=n_kept)
     X, y = rows()
     parts = [slice(0, 120), slice(120, 120), slice(120, N)]

@@ -55,7 +55,6 @@ def rows(random):
 
 
 def setting(seed):
-    """One of endlessly many settings."""
     random = np.random.default_rng(seed)
     name, X, y = rows(random)
     length_scale = np.sqrt(X.shape[1]) * 10.0 ** random.uniform(-0.7, 0.7)

@@ -21,7 +21,6 @@ def without_warnings(method, *given, **named):
 
 
 def quietly(model, X, y, **options):
-    """A fit whose warnings of convergence are not what the test is about."""
     return without_warnings(model.fit, X, y, **options)
 
 
@@ -32,12 +31,10 @@ def fit(X, y, kernel=None, *, sample_weight=None, groups=None, **params):
 
 
 def clone_of(model):
-    """A copy with its fit."""
     return pickle.loads(pickle.dumps(model))
 
 
 def reloaded(model, folder):
-    """The model that a file keeps of another."""
     model.save(folder / "model.npz")
     return type(model).load(folder / "model.npz")
 
@@ -101,7 +98,6 @@ def assert_weights_are_copies(model, X, y, weight, elbo, probability):
 
 
 def losses(model, X, y):
-    """-log p(y) of rows."""
     return -model.predict_log_proba(X)[np.arange(len(y)), np.searchsorted(model.classes_, y)]
 
 

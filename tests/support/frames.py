@@ -13,7 +13,6 @@ fitted = partial(fit, n_inducing=12, max_iter=5)
 
 
 def named(X, names=("a", "b")):
-    """Rows with names of their columns."""
     return pytest.importorskip("pandas").DataFrame(X, columns=list(names))
 
 

@@ -90,12 +90,10 @@ class Problem:
         return self.dense_bound(site, others)
 
     def latents(self, prior=None):
-        """The prior of each latent function."""
         groups = (prior or self.prior).groups
         return groups if len(groups) > 1 else groups * self.n_latents
 
     def dense(self, q):
-        """A model of each latent function."""
         parameters = zip(self.latents(q.prior), *q.eta, strict=True)
         return [DenseLatent(prior, self.X.astype(np.float64), self.y, P, h) for prior, P, h in parameters]
 

@@ -108,7 +108,6 @@ class Problem:
         return predicted(Neighbourhoods(self.prior.core, self.rows, rows, self.sites, self.neighbours_of(T)), self.q)
 
     def score_of(self, T, y, weight=None, **options):
-        """The score of held-out rows at the problem's sites."""
         held_out = ArraySource(T, y, np.empty(0) if weight is None else weight)
         return HeldOutScore(self.local, self.source, held_out, self.neighbours_of(T), self.sites, **options)
 

@@ -13,7 +13,6 @@ DELTA = 0.02
 # Points and weights on [-1, 1] of each panel of the quadrature over one latent value.
 PANEL_NODES, PANEL_WEIGHTS = np.polynomial.legendre.leggauss(20)
 
-
 # With additive noise the likelihood is the robust step of the noisy latent values, whose noise has these variances:
 # 1 - delta if the label's is the largest (of two classes: has the label's sign), else delta / (C - 1).
 NOISE = {"step": 0.0, "probit": 1.0, "logit": 1.702**2}

@@ -13,7 +13,6 @@ PACKAGE = os.path.dirname(xgpc.__file__)
 
 
 def threads_of_blas():
-    """How many each library has."""
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
 

@@ -40,9 +40,7 @@ def updated(rows, q, site):
 
 def ascended(rows, q, site, tol=1e-10, max_iter=500, history=None):
     """Posterior, bound, iterations and whether the ascent converged."""
-    ascent = coordinate_ascent(
-        rows, q, site, tol=tol, max_iter=max_iter, history=History() if history is None else history
-    )
+    ascent = coordinate_ascent(rows, q, site, tol=tol, max_iter=max_iter, history=history or History())
     return ascent.point.q, ascent.point.elbo, ascent.n_iter, ascent.converged
 
 
@@ -53,12 +51,10 @@ def bound_gradient(rows, q, site):
 
 
 def thetas(prior):
-    """The parameters of all kernels."""
     return np.concatenate([group.spec.theta for group in prior.groups])
 
 
 def rebuilt(prior, theta, Z=None):
-    """The prior with other parameters, and inducing points."""
     values = np.split(theta, np.cumsum([len(group.spec.theta) for group in prior.groups])[:-1])
     specs = [group.spec.with_theta(value) for group, value in zip(prior.groups, values, strict=True)]
     return prior.rebuilt(specs, prior.Z if Z is None else Z)

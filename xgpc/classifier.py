@@ -280,39 +280,18 @@ class GPClassifier(PosteriorClassifier):
         random_state: names.RandomSeed = None,
         verbose: int = 0,
     ) -> None:
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.bound = bound
-        self.n_inducing = n_inducing
-        self.n_neighbors = n_neighbors
-        self.max_rows_in_model = max_rows_in_model
-        self.held_out_split = held_out_split
-        self.inducing_points = inducing_points
-        self.optimizer = optimizer
-        self.learn_inducing = learn_inducing
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.length_scale_prior = length_scale_prior
-        self.subset_sizes = subset_sizes
-        self.share = share
-        self.label_noise = label_noise
-        self.guess_rate = guess_rate
-        self.lapse_rate = lapse_rate
-        self.mean = mean
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.precision = precision
-        self.class_weight = class_weight
-        self.categorical_features = categorical_features
-        self.feature_transform = feature_transform
-        self.warm_start = warm_start
-        self.max_time = max_time
-        self.keep_on_interrupt = keep_on_interrupt
-        self.callback = callback
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+        self.kernel, self.likelihood, self.bound = kernel, likelihood, bound
+        self.n_inducing, self.n_neighbors, self.max_rows_in_model = n_inducing, n_neighbors, max_rows_in_model
+        self.held_out_split, self.inducing_points, self.optimizer = held_out_split, inducing_points, optimizer
+        self.learn_inducing, self.n_restarts_optimizer = learn_inducing, n_restarts_optimizer
+        self.length_scale_prior, self.subset_sizes, self.share = length_scale_prior, subset_sizes, share
+        self.label_noise, self.guess_rate, self.lapse_rate, self.mean = label_noise, guess_rate, lapse_rate, mean
+        self.batch_size, self.learning_rate = batch_size, learning_rate
+        self.max_iter, self.tol, self.precision = max_iter, tol, precision
+        self.class_weight, self.categorical_features = class_weight, categorical_features
+        self.feature_transform, self.warm_start = feature_transform, warm_start
+        self.max_time, self.keep_on_interrupt, self.callback = max_time, keep_on_interrupt, callback
+        self.n_jobs, self.random_state, self.verbose = n_jobs, random_state, verbose
 
     @all_or_nothing
     def fit(

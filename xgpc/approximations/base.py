@@ -409,9 +409,7 @@ class KernelPosterior(Value, PosteriorOperations):
         return column
 
 
-def kernel_sums(
-    spec: KernelSpec, points: np.ndarray, weights: np.ndarray, X: np.ndarray, n_jobs: int | None
-) -> np.ndarray:
-    """Sums over points (p, d) of weights (C, p) times their covariances with the rows of X (n, d): (C, n)."""
-    core = spec.at(points)
+def kernel_sums(spec: KernelSpec, Z: np.ndarray, weights: np.ndarray, X: np.ndarray, n_jobs: int | None) -> np.ndarray:
+    """Sums over points Z (p, d) of weights (C, p) times their covariances with the rows of X (n, d): (C, n)."""
+    core = spec.at(Z)
     return joined(lambda rows: weights @ core.cross(X[rows]).T, parts_of(len(X)), n_jobs, axis=1)

@@ -220,16 +220,14 @@ class Encoding:
     labels: tuple[str, ...] | None = field(default=None, compare=False)
 
     @classmethod
-    def learn(
-        cls, columns: Sequence[Column], is_categorical: Sequence[bool], rows: np.ndarray, weight: np.ndarray
-    ) -> Encoding:
+    def learn(cls, columns: Sequence[Column], chosen: Sequence[bool], rows: np.ndarray, weight: np.ndarray) -> Encoding:
         """Learn the encoding of a table's columns from the rows with these numbers (r,) and weights (r,).
 
-        Columns of text that is not categorical raise ValueError.
+        ``chosen`` says which columns are categorical. Columns of text that is not categorical raise ValueError.
         """
         encodings = tuple(
             learned_levels(column, rows, weight) if categorical else learned_numbers(column, rows, weight)
-            for column, categorical in zip(columns, is_categorical, strict=True)
+            for column, categorical in zip(columns, chosen, strict=True)
         )
         dtypes = [column.values.dtype for column in columns if column.levels is None]
         return cls(encodings, str(np.result_type(*dtypes)) if dtypes else "float64")

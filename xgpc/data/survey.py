@@ -42,9 +42,7 @@ MARGIN_ERRORS, MARGIN = 8.0, 32
 ROOM = 1.5
 
 
-def reading(
-    source: object, check: Callable[[MatrixLike], T], many_times: bool = True
-) -> Callable[[], Generator[T, None, None]]:
+def reading(source: object, check: Callable[[MatrixLike], T], many_times: bool = True) -> Callable[[], Generator[T]]:
     """Return a function that reads a source from the beginning at each call, and yields ``check(batch)`` of each batch.
 
     Parameters
@@ -70,7 +68,7 @@ def reading(
     # Another source may fill the memory of one batch with the next, which is read while the first is in use.
     is_kept = isinstance(source, list | tuple | ArrowRows | NumpyRows)
 
-    def read() -> Generator[T, None, None]:
+    def read() -> Generator[T]:
         begun = source() if first is None and callable(source) else source
         batches, number = _iterator(begun), 0
         if batches is None:

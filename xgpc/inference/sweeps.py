@@ -70,9 +70,7 @@ class Swept(NamedTuple):
     converged: bool = False
 
 
-def extrapolated(
-    points: Sequence[np.ndarray], steps: Sequence[np.ndarray], length: float, unit: np.ndarray
-) -> np.ndarray:
+def extrapolated(points: Sequence[Sites], steps: Sequence[Sites], length: float, unit: Sites) -> Sites:
     """Anderson's acceleration of x <- x + length f(x): the next x from the last ones (2, C, n) and their steps f(x).
 
     It is the combination of the last iterates whose combined step is smallest; precisions stay near a plain step's.

@@ -128,10 +128,9 @@ class HeldOutScore:
         # Through the sweep's sites and q(z); the sites before the sweep are constants.
         d_b_mean, d_b_variance, d_variance, d_mean = sweep.vjp(by_sites)
         by_q = Sums(part.copy() for part in by_q)
+        parts = parts_for(*d_mean.shape[::-1])
         executor.fold(
-            lambda rows: row_sums(sweep.b[rows.start], d_b_mean[:, rows], d_b_variance[:, rows]),
-            parts_for(*d_mean.shape[::-1]),
-            by_q.__iadd__,
+            lambda rows: row_sums(sweep.b[rows.start], d_b_mean[:, rows], d_b_variance[:, rows]), parts, by_q.__iadd__
         )
         neighbours = q.V, q.w, d_b_variance, d_b_mean, d_variance, d_mean
         neighbourhoods = sweep.local.neighbourhoods(self.sites)

@@ -17,6 +17,8 @@ from ..statistics import AnySites, FixedSites, Projection, SitesAtPosterior, pri
 from .minimise import PATIENCE, minimise
 from .optimizer import Coordinates, Outcome, least_bound, refused
 
+# A value, q, and the gradient by theta, Z and the last, free coordinate.
+Evaluated = tuple[float, KernelPosterior, np.ndarray]
 POLYA_GAMMA = record_of("logit", "polya-gamma").site()
 # Izmailov & Kropotov 2016, section 5: three updates of xi, mu and Sigma, then at most five evaluations of L-BFGS.
 SITE_UPDATES, EVALUATIONS = 3, 5
@@ -40,9 +42,7 @@ class FixedSitesBound:
         self.value, self.q = -np.inf, point.q
         self.constant = point.log_likelihood + training.reduce(quadratic_constant, point.sites)
 
-    def _at_sites(
-        self, vector: np.ndarray, sites: AnySites, constant: float
-    ) -> tuple[float, KernelPosterior, np.ndarray]:
+    def _at_sites(self, vector: np.ndarray, sites: AnySites, constant: float) -> Evaluated:
         """Value, q, and gradient by theta and Z with given sites; ValueError if a factorisation fails."""
         training, prior = self.training, self.coordinates.prior(vector)
         (P,), (h,) = natural = projected(training, sites, prior)
@@ -53,7 +53,7 @@ class FixedSitesBound:
         d_theta, d_Z = q.gradient(training, sites, natural)
         return value + log_prior, q, self.coordinates.pack_gradient(d_theta + by_theta, d_Z)
 
-    def evaluate(self, vector: np.ndarray) -> tuple[float, KernelPosterior, np.ndarray]:
+    def evaluate(self, vector: np.ndarray) -> Evaluated:
         """Value, q and gradient; ValueError if a factorisation fails."""
         return self._at_sites(vector, self.point.sites, self.constant)
 
@@ -85,7 +85,7 @@ class JointBound(FixedSitesBound):
         sites = self.training.executor.each(SitesAtPosterior(q, POLYA_GAMMA).of, self.blocks)
         return np.concatenate([(block.mean[0] + self.prior_mean) ** 2 + block.variance[0] for block in sites])
 
-    def evaluate(self, vector: np.ndarray) -> tuple[float, KernelPosterior, np.ndarray]:
+    def evaluate(self, vector: np.ndarray) -> Evaluated:
         n, weight, mean = len(self.y), self.weight, self.prior_mean
         others, xi, free = np.split(vector, [-n - 1, -1])
         # At m = xi, v = 0 and y = +1 the site's terms are log sigma(|xi|) and tanh(xi / 2) / (2 xi).

@@ -128,12 +128,10 @@ def result_with_neighbors(fit: Fit, learned: Candidate, q: LocalPosterior, score
     return FitResult(q, site, learned.n_iter, *status, None, scores)
 
 
-def with_agreement(
-    fit: Fit, result: FitResult, earlier: Agreement, factor: float = 1.0, n_before: int = 0
-) -> FitResult:
+def with_agreement(fit: Fit, result: FitResult, before: Agreement, factor: float = 1.0, n_before: int = 0) -> FitResult:
     """The result with how often labels of rows at the same place agree.
 
-    ``earlier`` already counts the first ``n_before`` rows of ``fit``, whose copies are gone. Its labels now weigh
+    ``before`` already counts the first ``n_before`` rows of ``fit``, whose copies are gone. Its labels now weigh
     ``factor`` times as much.
     """
     q = result.q
@@ -146,11 +144,10 @@ def with_agreement(
     rows, place = rows[repeats], place[repeats]
     is_new = rows >= n_before
     if factor == 1.0 and not np.any(is_new):
-        return replace(result, agreement=earlier)
+        return replace(result, agreement=before)
     mean, variance = q.marginals(X[rows], fit.config.n_jobs)
     log_p = predicted_log_probabilities(result.site, mean, variance)
-    remembered = factor * earlier.log_likelihood
-    agreement = agreement_of_labels(place, fit.hold_out.labels[rows], log_p, is_new, remembered)
+    agreement = agreement_of_labels(place, fit.hold_out.labels[rows], log_p, is_new, factor * before.log_likelihood)
     if np.any(is_new):
         fit.run.history.add(
             n_rows=fit.n_rows,
@@ -206,10 +203,11 @@ def infer(fit: Fit, first: Candidate, learned: Candidate) -> FitResult:
     return FitResult(point.q, point.site, learned.n_iter or n_steps, *status, evidence, gain=gain)
 
 
-def add_rows(
-    further: FurtherRows, q: Posterior, evidence: Evidence | None, forgetting_factor: float, n_new: int
-) -> FitResult:
-    """The posterior of earlier rows, given by q, and of further rows; if learning is due, that of a new fit."""
+def add_rows(further: FurtherRows, q: Posterior, evidence: Evidence | None, factor: float, n_new: int) -> FitResult:
+    """The posterior of earlier rows, given by q, and of further rows; if learning is due, that of a new fit.
+
+    The earlier rows count ``factor`` times as much as before.
+    """
     batch, kept, stay, is_due = further
     run = batch.run
     if q.kept_rows is not None:
@@ -218,7 +216,7 @@ def add_rows(
         result = _with_more_neighbors(replace(kept, prior_mean=batch.prior_mean), q.kept_rows, stay)
     else:
         assert evidence is not None
-        result = _online(batch, q.without_neighbors(), evidence, forgetting_factor, n_new)
+        result = _online(batch, q.without_neighbors(), evidence, factor, n_new)
     if kept is None or not is_due:
         return result
     run.history.add(decision=f"Everything is learned anew from the latest {kept.source.n_rows} rows of the stream.")

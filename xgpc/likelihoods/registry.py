@@ -288,11 +288,7 @@ class LikelihoodBound:
         return slopes
 
     def probability_gradients(
-        self,
-        mean: np.ndarray,
-        variance: np.ndarray,
-        by_x: Sequence[np.ndarray],
-        each: Each = map,
+        self, mean: np.ndarray, variance: np.ndarray, by_x: Sequence[np.ndarray], each: Each = map
     ) -> np.ndarray:
         """Gradients (n, classes, d) of the predictive probabilities, from those of the latent means and variances,
         (n, d) or (n, C, d)."""
@@ -316,11 +312,7 @@ class LikelihoodBound:
 
 
 _LOGIT = LikelihoodBound(
-    "logit",
-    "polya-gamma",
-    predictive=logit_log_probabilities,
-    slopes=logit_slopes,
-    link=LOGISTIC_MIXTURE,
+    "logit", "polya-gamma", predictive=logit_log_probabilities, slopes=logit_slopes, link=LOGISTIC_MIXTURE
 )
 _STEP, _PROBIT, _NORMAL_LOGIT = (
     LikelihoodBound(

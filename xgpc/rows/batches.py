@@ -26,7 +26,7 @@ class Rows(NamedTuple):
         return Rows(self.X[rows], self.y[rows], self.weight[rows])
 
 
-def read_ahead(begin: Callable[[], Iterator[T]]) -> Generator[T, None, None]:
+def read_ahead(begin: Callable[[], Iterator[T]]) -> Generator[T]:
     """Yield the items of an iterator in order; while one is in use, a thread makes the next.
 
     That thread begins, uses and closes the iterator, and ends with this generator. Its errors are raised here.

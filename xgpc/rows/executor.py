@@ -148,9 +148,7 @@ def on_threads(n_jobs: int | None) -> Each[Any, Any]:
     return each
 
 
-def joined(
-    function: Callable[[slice], np.ndarray], parts: list[slice], n_jobs: int | None, axis: int = 0
-) -> np.ndarray:
+def joined(make: Callable[[slice], np.ndarray], parts: list[slice], n_jobs: int | None, axis: int = 0) -> np.ndarray:
     """Arrays that a function makes of parts of the rows, on threads, one after another along the axis of the rows."""
     with single_threaded_blas():
-        return np.concatenate(on_threads(n_jobs)(function, parts or [slice(0, 0)]), axis=axis)
+        return np.concatenate(on_threads(n_jobs)(make, parts or [slice(0, 0)]), axis=axis)

@@ -50,8 +50,7 @@ def exact_draws(mean: np.ndarray, covariance: np.ndarray, n_draws: int, random: 
     values = np.empty((*mean.shape, n_draws))
     for c in np.ndindex(mean.shape[:-1]):
         factor, pivots, rank, _ = lapack.dpstrf(covariance[c].T, lower=1)
-        lower = np.tril(factor[:, :rank])
-        values[(*c, pivots - 1)] = lower @ random.standard_normal((rank, n_draws))
+        values[(*c, pivots - 1)] = np.tril(factor[:, :rank]) @ random.standard_normal((rank, n_draws))
     return values + mean[..., None] if n else values
 
 

@@ -100,8 +100,7 @@ class LinearPosterior(SparsePosterior):
     def block_marginals(self, block: Block) -> tuple[np.ndarray, np.ndarray]:
         if block.matrix.shape[1] > self.prior.d:
             rows, outside = self.prior.span.coordinates(block.matrix)
-            inside = Block(block.start, rows, block.y, block.weight, 0)
-            mean, variance = self.block_marginals(inside)
+            mean, variance = self.block_marginals(Block(block.start, rows, block.y, block.weight, 0))
             return mean, variance + self.prior.variance * outside
         few = self.prior.few(block.matrix)
         return super().block_marginals(block) if few is None else self._of_few(few)
@@ -199,8 +198,7 @@ class LinearPrior(InducingPrior):
         return [WhitenedRows(None, None, None, RowCache(tiles, is_filled=True), work)]
 
     def mini_batches(self, source: ArraySource) -> BatchRows:
-        a = self.scaled(source.rows)
-        return BatchRows([None], np.empty((1, 1, 1)), a, source.y, source.weight)
+        return BatchRows([None], np.empty((1, 1, 1)), self.scaled(source.rows), source.y, source.weight)
 
     def moved(self, log_t: float) -> tuple[LinearPrior, np.ndarray]:
         """The prior with exp(log_t) times s^2, and the factors (D,) of the whitened rows."""

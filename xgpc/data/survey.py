@@ -165,8 +165,7 @@ class Draw:
         keep = (rows.weight > 0.0) & (keys < self._limits[rows.y])
         self._parts.append((keys[keep], rows.part(keep)))
         if sum(len(keys) for keys, _ in self._parts) > self._most:
-            n_kept = len(self.sample(is_final=False).y)
-            self._most = ROOM * max(self.size, n_kept)
+            self._most = ROOM * max(self.size, len(self.sample(is_final=False).y))
 
     def sample(self, is_final: bool = True) -> Rows:
         """Return the rows drawn so far, in order, all rows of positive weight if they fit; and drop all others."""
@@ -320,8 +319,7 @@ def survey(
             return rows
         summary = batch_summary if summary is None else summary + batch_summary
         numbers = {label: number for number, label in enumerate(summary.tally)}
-        numbers_here = np.array([numbers[label] for label in batch_summary.tally])
-        return rows._replace(y=numbers_here[rows.y])
+        return rows._replace(y=np.array([numbers[label] for label in batch_summary.tally])[rows.y])
 
     with closing(read_ahead(reading(source, rows_of))) as batches:
         for rows in in_blocks(batches, BLOCK_ROWS):

@@ -308,8 +308,7 @@ def coordinate_ascent(
             is_round_off = gain >= -ROUND_OFF * max(1.0, abs(point.value))
             if is_round_off or failures == MAX_HALVINGS:
                 # A measured step has promised more than the tolerance, so the ascent has not converged.
-                is_end = is_round_off or (not measured and -gain < least)
-                return Ascent(point, iteration, is_end, first_rate)
+                return Ascent(point, iteration, is_round_off or (not measured and -gain < least), first_rate)
             failures, rate = failures + 1, 0.5 * rate
             continue
         point, least = reached, tol * tolerance_unit(reached.elbo)

@@ -36,17 +36,15 @@ class Start:
 
 def fit_posterior(training: Training, start: Start, options: Options) -> Ascent[KernelPosterior]:
     """The posterior of all rows under a prior; the search starts at q's sites if q is given."""
-    prior, history = start.prior, options.history
+    prior, history, tol, max_iter = start.prior, options.history, options.tol, options.max_iter
     site = options.prior_mean.site(start.site, prior)
     if options.batch_size is not None and start.q is None:
         return mini_batch_ascent(training, prior.at_prior(training.n_latents), site, options)
     q = starting_posterior(training, start.q, prior, site)
     if options.batch_size is None:
         # The gains of many batches of further rows add up, even if each is below ``tol``.
-        is_further = prior.earlier_q is not None
-        return coordinate_ascent(
-            training, q, site, tol=options.tol, max_iter=options.max_iter, history=history, leaves_prior=is_further
-        )
+        further = prior.earlier_q is not None
+        return coordinate_ascent(training, q, site, tol=tol, max_iter=max_iter, history=history, leaves_prior=further)
     # Starting at the prior would raise learned label noise to that of guessing.
     first = update(training, q, site)
     if training.executor.clock.has_passed():
@@ -100,8 +98,7 @@ def from_some(some: Training, stream: RowSource, start: Start, options: Options)
     assert isinstance(memory, ArraySource)
     ratio = stream.total_weight / memory.total_weight
     # Mini-batches are only for the posterior of all rows.
-    in_memory = replace(options, batch_size=None, history=History())
-    point = fit_posterior(some, start, in_memory).point
+    point = fit_posterior(some, start, replace(options, batch_size=None, history=History())).point
     q = natural_step(start.prior.at_prior(some.n_latents), point.q.eta, ratio) or point.q
     subsample = replace(some, source=ArraySource(memory.rows, memory.y, ratio * memory.weight))
     return replace(some, source=stream, subsample=subsample), Start(start.prior, q, point.site)

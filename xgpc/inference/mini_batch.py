@@ -133,8 +133,7 @@ class MiniBatches:
         for start in range(0, len(order), rows_per_call):
             numbers = order[start : start + rows_per_call]
             parts = (training.source.sample(numbers[i : i + copied]) for i in range(0, len(numbers), copied))
-            steps = [self.run(q, rows, site, training.executor) for rows in parts]
-            rate, change, log_likelihood = np.hstack(steps)
+            rate, change, log_likelihood = np.hstack([self.run(q, rows, site, training.executor) for rows in parts])
             options.history.add(epoch=number, learning_rate=rate, change=change, log_likelihood=log_likelihood)
             log_likelihoods.append(log_likelihood)
             rests = self.rests(change[rate > 0.0], options.tol) and number > MIN_EPOCHS

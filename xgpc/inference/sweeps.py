@@ -106,8 +106,8 @@ def converged_sites(local: Local, sites: Sites, tol: float | None) -> Swept:
     while tol <= swept.change < np.inf and n_sweeps < MAX_SWEEPS:
         swept, n_sweeps = next(sweeps), n_sweeps + 1
         nearest = swept if swept.change < nearest.change else nearest
-    is_near = nearest.change < (NEAR if curvature is None else 1.0) * tol
-    return nearest._replace(n_sweeps=n_sweeps, converged=is_near)
+    nearly = NEAR if curvature is None else 1.0
+    return nearest._replace(n_sweeps=n_sweeps, converged=nearest.change < nearly * tol)
 
 
 def _balanced(local: Local, sites: Sites, curvature: Curvature) -> Iterator[Swept]:

@@ -35,8 +35,7 @@ def default_kernel(scale: np.ndarray, groups: Groups | None = None) -> Kernel:
 
     The length scales start at ``scale`` times the root of half the number of groups, or of d / 2 without groups.
     """
-    n_groups = len(scale) if groups is None else len(groups.names)
-    unit = np.sqrt(n_groups) * scale
+    unit = np.sqrt(len(scale) if groups is None else len(groups.names)) * scale
     low, high = LENGTH_SCALE_RANGE
     longest = high if groups is None else np.where(groups.are_shared, LONGEST_OF_LEVELS, high)
     bounds = np.column_stack([low * unit, longest * unit])

@@ -161,8 +161,7 @@ def covariances(core: InducingKernel, pairs: Pairs, module: Callable[[str], Modu
     for t in range(core.n_terms) if is_own else np.flatnonzero(np.asarray(core.noise) == 0):
         # Of a row with itself, all other factors are 1.
         counted = (core.term == t) & ((core.family == FAMILIES["dot-product"]) if is_own else True)
-        factors = [factor(int(f)) for f in np.flatnonzero(counted)]
-        total = total + reduce(mul, factors, float(core.variance[t]))
+        total = total + reduce(mul, [factor(int(f)) for f in np.flatnonzero(counted)], float(core.variance[t]))
     return total
 
 

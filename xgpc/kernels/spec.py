@@ -433,8 +433,7 @@ class KernelSpec:
         """
         by_value, by_points = vjp(core, cross, gram)
         logs = self.logarithms
-        d_theta = np.bincount(logs.column, logs.power * by_value[logs.row], len(self.theta))
-        return d_theta, by_points
+        return np.bincount(logs.column, logs.power * by_value[logs.row], len(self.theta)), by_points
 
     @cached_property
     def logarithms(self) -> Logarithms:

@@ -98,8 +98,7 @@ class JointBound(FixedSitesBound):
         value, q, gradient = self._at_sites(np.append(others, free), sites, constant)
         # The slope of the precision is -xi times the variance of PG(1, xi).
         slope = -xi * polya_gamma_variance(np.abs(xi))
-        by_xi = 0.5 * weight * slope * (xi**2 - self._second_moments(q))
-        return value, q, np.insert(gradient, -1, by_xi)
+        return value, q, np.insert(gradient, -1, 0.5 * weight * slope * (xi**2 - self._second_moments(q)))
 
 
 def hybrid(training: Training, start: KernelPosterior, site: Site, options: Options) -> Outcome:
@@ -132,8 +131,7 @@ def alternate(
                 if value(trial) >= value(point):
                     break
                 vector = 0.5 * (start_vector + vector)
-                prior = function.coordinates.prior(vector)
-                trial = site_updates(starting_posterior(training, point.q, prior, site))
+                trial = site_updates(starting_posterior(training, point.q, function.coordinates.prior(vector), site))
             if value(trial) < value(point):
                 return Outcome(point, n_iter)
         point = trial

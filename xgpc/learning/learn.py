@@ -96,21 +96,20 @@ def learn(fit: Fit, first: Candidate) -> Candidate:
 
 def n_neighbors(fit: Fit, first: Candidate) -> int:
     """Number of neighbours, 0 for none, with a reason in the history; ValueError if they are given but impossible."""
-    value, is_auto, n_rows = fit.config.n_neighbors, fit.config.has_auto_neighbors, fit.source.n_rows
+    config, n_rows = fit.config, fit.source.n_rows
+    value, is_auto = config.n_neighbors, config.has_auto_neighbors
     if not is_auto and value == 0:
         return 0
     reason = _why_not(fit, first)
     if reason and not is_auto:
         raise ValueError(f"n_neighbors={value} {reason}. Leave n_neighbors='auto', or give 0.")
     # A round alone may decide for few rows, if learning uses all of them, and neither kernel nor splits are given.
-    may_test = (
-        fit.learns and fit.config.kernel is None and isinstance(fit.config.subset_sizes, str) and fit.hold_out.is_random
-    )
+    may_test = fit.learns and config.kernel is None and isinstance(config.subset_sizes, str) and fit.hold_out.is_random
     if reason or (is_auto and n_rows < (SCORED_ROWS if may_test else FEW_ROWS)):
         if issparse(fit.source.rows) and n_rows >= FEW_ROWS:
             fit.run.history.add(decision="No neighbours: the distances need dense rows, and these are sparse.")
         return 0
-    if fit.config.has_batches(n_rows):
+    if config.has_batches(n_rows):
         note = "No neighbours: fits in mini-batches do not support them."
         fit.run.history.add(decision=note)
         if not is_auto:
@@ -230,8 +229,7 @@ def _with_more_points(
     """
     n_few, prior = best.prior.n_inducing, larger.rebuilt([best.prior.spec], larger.Z)
     if larger.n_inducing == n_few:
-        more = with_more_points(prior, task.part.source.rows, number - n_few, task.fit.run.random_state)
-        (prior,) = more.groups
+        (prior,) = with_more_points(prior, task.part.source.rows, number - n_few, task.fit.run.random_state).groups
     richer = fit_round(task, replace(best, prior=prior), splits, min(MIN_ITERATIONS, max_iter))
     option = f"{prior.n_inducing} inducing points in place of {n_few} beside neighbours"
     return richer if accept(richer.corrected.above(best.corrected), option, task.fit.run.history) else best
@@ -258,8 +256,7 @@ def accept_neighbors(
     sites[:, :, rows] = local_fit.sites
     if is_auto and len(held_out):
         part = task.part.part(support)
-        without_neighbors = posterior_of(part, without, NATS_OF_ROW * part.source.n_rows)
-        simpler = scores_of(fit.part(held_out), without_neighbors)
+        simpler = scores_of(fit.part(held_out), posterior_of(part, without, NATS_OF_ROW * part.source.n_rows))
     # Sweeps need the memory of the passes' cache.
     task.part.source.forget()
     all_rows = AllRows(task, source, local_fit.prior, log_scale, k)

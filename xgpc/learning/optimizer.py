@@ -104,8 +104,7 @@ class Coordinates:
         """Gradient of the bound by the coordinates of the likelihood's parameter; (0,) if there are none."""
         if self._parameter is None:
             return np.empty(0)
-        by_parameter = training.reduce(gradient_by_parameter, point.sites)
-        return self._parameter.gradient(point.site.parameter, by_parameter)
+        return self._parameter.gradient(point.site.parameter, training.reduce(gradient_by_parameter, point.sites))
 
     def prior(self, vector: np.ndarray) -> KernelPrior:
         """The prior at a vector; ValueError if its covariance matrix cannot be factorised."""

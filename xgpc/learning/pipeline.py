@@ -124,8 +124,7 @@ def result_with_neighbors(fit: Fit, learned: Candidate, q: LocalPosterior, score
     """The result of learning that kept neighbours, and so has found their posterior already."""
     fit.run.history.tell(stage="done", n_rows=fit.source.n_rows, n_inducing=q.prior.n_inducing)
     site = fit.prior_mean.site(learned.site, q.prior, q.variance_scale)
-    status = _messages(fit, learned, q)
-    return FitResult(q, site, learned.n_iter, *status, None, scores)
+    return FitResult(q, site, learned.n_iter, *_messages(fit, learned, q), None, scores)
 
 
 def with_agreement(fit: Fit, result: FitResult, before: Agreement, factor: float = 1.0, n_before: int = 0) -> FitResult:

@@ -30,9 +30,8 @@ def ascend(training: Training, prior: LinearPrior, site: Site, options: Options)
     elbo, n_iter, limit, fraction, log_t, settled = -np.inf, 0, few, 1.0, 0.0, False
     while True:
         history.context["prior_variance"] = start.prior.variance
-        ascent = coordinate_ascent(
-            training, start, site, tol=tol, max_iter=min(limit, max_iter - n_iter), history=history
-        )
+        most = min(limit, max_iter - n_iter)
+        ascent = coordinate_ascent(training, start, site, tol=tol, max_iter=most, history=history)
         n_iter += max(ascent.n_iter, 1)
         rests = ascent.converged
         if best is None or not site.record.is_bound or ascent.point.elbo >= elbo - ROUND_OFF * abs(elbo):

@@ -155,8 +155,7 @@ def gain_per_point(simpler: Point[KernelPosterior], richer: Point[KernelPosterio
 def rise_by_points(simpler: Point[KernelPosterior], richer: Point[KernelPosterior]) -> Rise:
     """The rise of the bound by more inducing points."""
     gain, and_class = gain_per_point(simpler, richer), " and class" if richer.q.n_latents > 1 else ""
-    total = richer.elbo - simpler.elbo
-    words = f"The bound changes by {total:+.3g} nats, {gain:+.3g} for each new point{and_class}"
+    words = f"The bound changes by {richer.elbo - simpler.elbo:+.3g} nats, {gain:+.3g} for each new point{and_class}"
     return gain >= MIN_GAIN, words, f"at least {MIN_GAIN:g} for each is required"
 
 

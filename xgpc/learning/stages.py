@@ -190,8 +190,7 @@ class Learner:
         with during("the choice of a kernel"):
             for candidate in others:
                 other, other_scores = self._scored(part, splits, candidate)
-                has_more = other.q.prior.n_inducing > best.q.prior.n_inducing
-                rise = other_scores.above(scores, is_costlier=has_more)
+                rise = other_scores.above(scores, is_costlier=other.q.prior.n_inducing > best.q.prior.n_inducing)
                 if accept(rise, _difference(other.q.prior, best.q.prior), self.history):
                     best, scores = other, other_scores
                     self.reached(best.q, best.site)

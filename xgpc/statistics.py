@@ -82,10 +82,6 @@ class SitesAtPosterior(ForWorkers):
     rescaling: Rescaling = AS_EVALUATED
 
     @property
-    def key(self) -> tuple[str, Rescaling]:
-        return self.site.key, self.rescaling
-
-    @property
     def work(self) -> float:
         return self.q.work
 
@@ -96,7 +92,7 @@ class SitesAtPosterior(ForWorkers):
     def of(self, block: Block, kind: str = SITES) -> EvaluatedSites:
         """The sites of a block, from cached sites at this posterior or their marginals, if any; kept as a ``kind``."""
         kept = block.cache.at(SITES, self.q) or block.cache.at(PROJECTED_SITES, self.q)
-        wanted, as_evaluated = self.key, (self.site.key, AS_EVALUATED)
+        wanted, as_evaluated = (self.site.key, self.rescaling), (self.site.key, AS_EVALUATED)
         # Rescaling sites that are already rescaled would give other bits.
         if kept and kept[0] in (wanted, as_evaluated):
             key, sites = kept
@@ -224,7 +220,7 @@ def curvature_product(block: Block, state: Products) -> np.ndarray:
         slope = of_block.linear - of_block.precision * of_block.mean
         return curvature(block.y, block.weight, slope, of_block.precision)
 
-    product = block.cache.made("curvature", (sites.q, sites.key), multiplier)
+    product = block.cache.made("curvature", (sites.q, sites.site.key, sites.rescaling), multiplier)
     return prior.sums(block, product(prior.products(block, state.w)))
 
 

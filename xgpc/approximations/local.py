@@ -21,7 +21,6 @@ from ..rows.blas import single_threaded_blas
 from ..rows.coinciding import Places
 from ..rows.executor import PART_ROWS, Executor, joined, parts_for, parts_of
 from ..rows.neighbours import Neighbours
-from ..rows.source import class_codes
 from .base import ColumnOf, KernelPosterior, Value, kernel_sums
 from .local_rows import (
     Conditional,
@@ -88,7 +87,8 @@ class LocalPosterior(Value):
 
     @cached_property
     def places(self) -> Places:
-        return Places.of(self.X, class_codes(self.y), self.weight, max(2, self.n_latents))
+        codes = np.maximum(self.y, 0.0).astype(np.intp)
+        return Places.of(self.X, codes, self.weight, max(2, self.n_latents))
 
     @cached_property
     def whitened_rows(self) -> LocalRows:

@@ -159,7 +159,7 @@ def steps_from(training: Training, point: Point[Q]) -> Callable[[float], Q | Non
     q, site = point.q, point.site
     if site.record.curvature is not None and (end := coupled_end(training, point)) is not None:
         return partial(mean_step, q, end)  # type: ignore[return-value]
-    if not site.record.is_damped:
+    if site.record.is_multi_class or not site.record.has_wrong_labels:
         return partial(natural_step, q, point.target)
     (q_precision, _), (precision, linear) = q.eta, point.target
     damped = q_precision + DAMPED.precision_rate * (precision - q_precision)

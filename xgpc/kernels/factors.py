@@ -40,18 +40,18 @@ class Factor:
     spectrum: Callable[[Kernel, float, np.random.RandomState, Size], np.ndarray] | None = None
 
 
-def _normal(kernel: Kernel, shape: float, random_state: np.random.RandomState, size: Size) -> np.ndarray:
-    return random_state.standard_normal(size)
-
-
 def _student_t(
     kernel: Kernel, shape: float, random_state: np.random.RandomState, size: Size, by_feature: bool = False
 ) -> np.ndarray:
-    """Normal draws, whose precisions are draws from a gamma distribution of mean 1, one for all features or each."""
-    if math.isinf(kernel.nu):
+    """Normal draws, whose precisions are draws from a gamma distribution of mean 1, one for all features or each.
+
+    RBF is the limit of Matern for an infinite nu, at which all precisions are 1.
+    """
+    nu = getattr(kernel, "nu", math.inf)
+    if math.isinf(nu):
         return random_state.standard_normal(size)
-    tau = random_state.standard_gamma(kernel.nu, size if by_feature else (*size[:-1], 1))
-    return np.sqrt(kernel.nu / tau) * random_state.standard_normal(size)
+    tau = random_state.standard_gamma(nu, size if by_feature else (*size[:-1], 1))
+    return np.sqrt(nu / tau) * random_state.standard_normal(size)
 
 
 def _scale_mixture(kernel: Kernel, alpha: float, random_state: np.random.RandomState, size: Size) -> np.ndarray:
@@ -78,7 +78,7 @@ AXIS_FAMILIES = {0.5: "axis-matern-1/2", 1.5: "axis-matern-3/2"}
 MATERN_FAMILIES = {0.5: "matern-1/2", 1.5: "matern-3/2", 2.5: "matern-5/2", math.inf: "rbf"}
 # Spectra: Rasmussen & Williams 2006, section 4.2.1, with equations (4.15) of Matern and (4.20) of RationalQuadratic.
 FACTORS = {
-    RBF: Factor(lambda kernel: "rbf", spectrum=_normal),
+    RBF: Factor(lambda kernel: "rbf", spectrum=_student_t),
     Matern: Factor(partial(_by_nu, MATERN_FAMILIES), spectrum=_student_t),
     RationalQuadratic: Factor(lambda kernel: "rational-quadratic", "alpha", spectrum=_scale_mixture),
     DotProduct: Factor(lambda kernel: "dot-product", "sigma_0", 2.0, scale=None),

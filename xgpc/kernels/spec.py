@@ -366,11 +366,6 @@ class KernelSpec:
         and z agree in a feature, but are not equal."""
         return self.called is None and all(leaf.family != "axis-matern-1/2" for _, leaf in self.factors)
 
-    @property
-    def is_periodic(self) -> bool:
-        """Whether a factor is: near rows then know no more than those a period away."""
-        return any(leaf.family == "periodic" for _, leaf in self.factors)
-
     def relevance(self, spread: np.ndarray) -> np.ndarray | str:
         """Root (d,) of the sum of variance (spread / length_scale)^2 over the factors, or why it is undefined.
 

@@ -144,7 +144,7 @@ def _why_not(fit: Fit, first: Candidate) -> str:
         return "is for models with inducing points; this one is a full Gaussian process"
     if spec.not_compiled:
         return f"is for compiled kernels; {spec.not_compiled}"
-    if spec.is_periodic:
+    if any(leaf.family == "periodic" for _, leaf in spec.factors):
         return "is for kernels that fall with the distance, but ExpSineSquared repeats"
     return ""
 

@@ -156,11 +156,6 @@ class LikelihoodBound:
         """Whether fixed sites make every row's term a concave quadratic: one latent function, positive precisions."""
         return not (self.is_multi_class or self.has_wrong_labels)
 
-    @cached_property
-    def is_damped(self) -> bool:
-        """Whether a unit step overshoots, because the precision may be negative and depends strongly on the mean."""
-        return self.has_wrong_labels and not self.is_multi_class
-
     @property
     def is_jaakkola_jordan(self) -> bool:
         """Whether the quadratics are those of Jaakkola & Jordan 2000, with xi^2 = mean^2 + variance in each row.

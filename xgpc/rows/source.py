@@ -104,8 +104,3 @@ def in_dense_parts(X: MatrixLike) -> Iterator[np.ndarray]:
     size = max(1, DENSE_VALUES // (BLOCK_ROWS * max(1, d))) * BLOCK_ROWS
     for start in range(0, max(1, n), size):
         yield dense(X[start : start + size])
-
-
-def class_codes(labels: np.ndarray) -> np.ndarray:
-    """Class numbers (n,) of labels -1 or +1, or 0, ..., C - 1."""
-    return np.maximum(labels, 0.0).astype(np.intp)

@@ -14,12 +14,10 @@ from sklearn.gaussian_process.kernels import Hyperparameter, Kernel, NormalizedK
 from ..names import MatrixLike
 from ..ranges import as_csr, small_is_zero
 from .axis import Covariances
-from .called import ROW_STEP
+from .called import ROUNDING, ROW_STEP
 
 # Averages, such as inducing points, exceed the range of the rows by rounding errors.
-ROUNDING = 1e-9
-# The same for the diagonal of a given matrix, which may be float32.
-DIAGONAL_ROUNDING = 1e-6
+ROUNDING_OF_MEANS = 1e-9
 
 
 class KernelOfRows(Kernel):
@@ -221,7 +219,7 @@ class Tanimoto(WithoutParameters):
     """
 
     def _values(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        if not all(np.all(rows >= -ROUNDING) for rows in (X, Y)):
+        if not all(np.all(rows >= -ROUNDING_OF_MEANS) for rows in (X, Y)):
             raise ValueError(
                 "Tanimoto needs numbers that are not negative, such as 0 and 1, or counts. Gradients by x also call "
                 "the kernel slightly below each number, so they need numbers above 0: sets have none."
@@ -264,7 +262,7 @@ class Precomputed(WithoutParameters):
 
     def _values(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         largest = np.max(Y, axis=1, initial=-np.inf)
-        if not np.all(np.abs(largest - 1.0) <= DIAGONAL_ROUNDING):
+        if not np.all(np.abs(largest - 1.0) <= ROUNDING):
             raise ValueError(
                 "A precomputed kernel needs a square matrix of covariances with ones on its diagonal, such as "
                 "K / np.sqrt(np.outer(np.diag(K), np.diag(K))), and rows of it as inducing points; got a row whose "
@@ -273,12 +271,12 @@ class Precomputed(WithoutParameters):
             )
         columns = np.argmax(Y, axis=1)
         K, gram = X[:, columns], Y[:, columns]
-        if np.max(np.abs(K), initial=0.0) > 1.0 + DIAGONAL_ROUNDING:
+        if np.max(np.abs(K), initial=0.0) > 1.0 + ROUNDING:
             raise ValueError(
                 "Covariances of rows with ones on their diagonal are between -1 and 1; got one of size "
                 f"{np.max(np.abs(K)):.6g}. Divide those of new rows by the roots of both rows' variances, too."
             )
-        if not np.allclose(gram, gram.T, rtol=0.0, atol=DIAGONAL_ROUNDING):
+        if not np.allclose(gram, gram.T, rtol=0.0, atol=ROUNDING):
             raise ValueError("A precomputed kernel needs a symmetric matrix; that of the inducing points is not.")
         return K
 

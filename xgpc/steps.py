@@ -97,10 +97,8 @@ def fit_of(
         run.history.add(decision=note_of_index(index_columns))
     record = record_of(*resolve(config.likelihood, config.bound, len(classes)).key, order)
     if record.is_ordinal and not record.order and kind_of(classes.dtype) == "text":
-        names = reprlib.repr(classes.tolist())
-        note = (
-            f"The classes are ordered as their names sort, {names}: for another order give classes=[...], lowest first."
-        )
+        sorting = f"The classes are ordered as their names sort, {reprlib.repr(classes.tolist())}"
+        note = f"{sorting}: for another order give classes=[...], lowest first."
         run.history.add(decision=note)
         warn_user(note)
     check_optimizer(config.optimizer, record)

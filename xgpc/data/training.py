@@ -298,7 +298,7 @@ def transformed(
     X, encoding = rows.X, columns.encoding
     if sparse.issparse(X):
         return X, columns, []
-    is_map, sentences = is_mapped(X), list[str]()
+    is_map, notes = is_mapped(X), list[str]()
     change = "stay, because X is a memory map" if is_map else "are {} (feature_transform=None leaves them)"
     limits = limits_of(X, rows.weight)
     # An earlier fit without warps may have had another setting, a kernel of the user, or too few rows to show a tail.
@@ -308,15 +308,13 @@ def transformed(
         warps = warps_of(X, rows.weight, limits) if may_warp else ()
     if warps:
         names = listed([columns.described[warp.feature] for warp in warps])
-        sentences.append(f"Features with heavy tails {change.format('warped')}: {names}.")
+        notes.append(f"Features with heavy tails {change.format('warped')}: {names}.")
         limits = limits_beside(warps, limits, X)
     if limits:
         where = listed([described(limit, columns.described[limit.feature]) for limit in limits])
-        sentences.append(
-            f"Values that a wide gap separates from all others {change.format('moved to limits')}: {where}."
-        )
-    if is_map or not sentences:
-        return X, columns, sentences
+        notes.append(f"Values that a wide gap separates from all others {change.format('moved to limits')}: {where}.")
+    if is_map or not notes:
+        return X, columns, notes
     encoding = replace(encoding, limits=limits, warps=warps)
     fill = np.average(within(X, limits), axis=0, weights=rows.weight) if warps and not encoding.columns else None
-    return encoding.transform(X), columns._replace(encoding=encoding, fill=fill), sentences
+    return encoding.transform(X), columns._replace(encoding=encoding, fill=fill), notes

@@ -122,9 +122,7 @@ class ActiveDims(KernelOfRows):
         """The column numbers; ValueError unless they are different ones of so many columns."""
         columns = np.asarray(self.columns)
         if self.has_names:
-            raise ValueError(
-                f"{self} names columns, which need a fit to a data frame with such columns; give column numbers."
-            )
+            raise ValueError(f"{self} names columns, which need a fit to a data frame with them; give column numbers.")
         is_valid = columns.dtype.kind in "iu" and columns.ndim == 1 and 0 < len(columns) == len(np.unique(columns))
         if not is_valid or np.min(columns) < 0 or np.max(columns) >= n_columns:
             raise ValueError(f"{self} must have different columns: numbers 0 to {n_columns - 1}, or a list of names.")

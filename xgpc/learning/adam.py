@@ -78,8 +78,7 @@ def stochastic(training: Training, start: KernelPosterior, site: Site, options: 
         is_level = _is_level(bounds, rise)
         options.record(bounds[-1], options.log_prior(q.prior)[0], q.prior, evaluation=len(bounds))
         options.reached(q, site)
-    limit = f"max_iter={len(bounds)} was"
-    problem = None if at_rest and is_level else options.too_few("the mini-batches", limit)
+    problem = None if at_rest and is_level else options.too_few("the mini-batches")
     return Outcome(update(training, q, site), len(bounds), problem)
 
 

@@ -41,9 +41,7 @@ from .stages import (
     more_points,
 )
 
-ONE_CLASS = (
-    "All rows are of one class, which does not determine the kernel: it stays as it is, and no neighbours are used."
-)
+ONE_CLASS = "All rows are of one class, which does not determine the kernel: it stays, and no neighbours are used."
 NO_PAIR = "No two rows are of one class, which does not determine the kernel: it stays, and no neighbours are used."
 NO_USE = "n_neighbors=0 uses no neighbours."
 NOT_CONVERGED = (
@@ -209,10 +207,8 @@ def with_neighbors(task: Task, sparse: Candidate) -> Candidate:
     elif max_iter and not best.n_learned:
         gain = gain_of(task, local_fits[-1].corrected, part, np.concatenate([rows for _, rows in splits]))
         if not gain.is_shown:
-            note = (
-                f"{gain.words}. The gain of {gain.nats:+.2g} shows no structure: the kernel is that without neighbours."
-            )
-            sparse = replace(sparse, notes=(f"{note} {NO_USE}",))
+            shown = f"The gain of {gain.nats:+.2g} shows no structure: the kernel is that without neighbours."
+            sparse = replace(sparse, notes=(f"{gain.words}. {shown} {NO_USE}",))
     scores = best.corrected
     if best.n_learned:
         n_rows, n_iter = size_of_round(1, part.n_latents)

@@ -271,9 +271,8 @@ class Learner:
             if accept(rise_by_points(point, richer), option, self.history, **columns):
                 return candidate.at(richer.q, richer.site)
         if point is None:
-            reason = f"under the present kernel, {m} explain all rows"
-            if most <= m:
-                reason = f"{m} are the most that these rows allow"
+            explained = f"under the present kernel, {m} explain all rows"
+            reason = f"{m} are the most that these rows allow" if most <= m else explained
             self.history.add(elbo=outcome.point.elbo, decision=f"No more inducing points were tried: {reason}.")
         return None
 

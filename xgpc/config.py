@@ -193,10 +193,20 @@ class FitConfig:
     @classmethod
     def of(cls, model: BaseEstimator) -> Self:
         """Take the parameters of a ``GPClassifier``; ValueError if one is not allowed."""
-        check_parameters(model)
+        likelihood = _likelihood_of(model)
+        check_allowed(model, {})
+        _check_rates(model, resolve(likelihood, model.bound))
+        if is_name(model.inducing_points, ("all",)):
+            for name, allowed in (("optimizer", ("profile", None)), ("batch_size", (None,))):
+                value = getattr(model, name)
+                if value not in allowed:
+                    raise ValueError(
+                        f"inducing_points='all' is a full Gaussian process, for which {name} must be "
+                        f"{' or '.join(map(repr, allowed))}; got {value!r}. Choose inducing points to use other values."
+                    )
         values = {name: getattr(model, name) for name in PARAMETERS}
         values |= {"max_iter": int(model.max_iter), "tol": float(model.tol), "kernel": checked_kernel(model.kernel)}
-        return cls(**values | {"likelihood": _likelihood_of(model)})
+        return cls(**values | {"likelihood": likelihood})
 
     @property
     def learned_rates(self) -> tuple[bool, bool]:
@@ -271,21 +281,6 @@ def _likelihood_of(model: BaseEstimator) -> str:
     if is_name(name, ORDERED):
         raise ValueError(f"likelihood={name!r} is for GPOrdinalClassifier; GPClassifier takes {list(LIKELIHOODS)}.")
     return name
-
-
-def check_parameters(model: BaseEstimator) -> None:
-    """Raise ValueError for a constructor argument of a ``GPClassifier`` that is not allowed."""
-    record = resolve(_likelihood_of(model), model.bound)
-    check_allowed(model, {})
-    _check_rates(model, record)
-    if is_name(model.inducing_points, ("all",)):
-        for name, allowed in (("optimizer", ("profile", None)), ("batch_size", (None,))):
-            value = getattr(model, name)
-            if value not in allowed:
-                raise ValueError(
-                    f"inducing_points='all' is a full Gaussian process, for which {name} must be "
-                    f"{' or '.join(map(repr, allowed))}; got {value!r}. Choose inducing points to use other values."
-                )
 
 
 def _check_rates(model: BaseEstimator, record: LikelihoodBound) -> None:

@@ -28,9 +28,7 @@ class LatentDraws:
     ):
         integer(1).check("n_draws", n_draws)
         if obstacle := pathwise_obstacle(q):
-            raise ValueError(
-                f"draw_functions {obstacle}. Take sample_latent(X, method='exact') for draws at given rows."
-            )
+            raise ValueError(f"draw_functions {obstacle}. Take sample_latent(X, method='exact') for draws at rows.")
         points = q.without_neighbors()
         self._model, self._mean = copy.copy(model), mean
         self._paths: list[list[Paths]] = [[] for _ in points.groups]

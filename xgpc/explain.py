@@ -72,12 +72,6 @@ class NotAProduct(ValueError):
     """A kernel is no product over features."""
 
 
-def quadrature(n_players: int) -> Quadrature:
-    """Gauss's rule over t in [0, 1], exact for the polynomials of degree n_players - 1 of a game."""
-    t, weights = roots_sh_legendre((n_players + 1) // 2)
-    return np.column_stack([t, 1.0 - t]), weights, np.array([1.0, -1.0])
-
-
 class Game(NamedTuple):
     """The features of a model's kernel as players, against baselines."""
 
@@ -125,12 +119,11 @@ class Game(NamedTuple):
         nodes, weights, slopes = (np.kron(part, part) for part in self.rule)
         for variance, factors in self.terms:
             single, none = (self.products(factors, rows, self.baseline) for rows in (X, self.baseline))
-            share = variance / n**2
             for b in range(n):
                 for c in range(n):
                     neither = np.broadcast_to(none[:, b, c, None], single.shape[:2])
                     parts = np.stack([np.ones(single.shape[:2]), single[:, :, c], single[:, :, b], neither])
-                    total += share * product_games(parts, nodes, weights, slopes)
+                    total += variance / n**2 * product_games(parts, nodes, weights, slopes)
         return total
 
 
@@ -144,7 +137,6 @@ def _block(
     """
     W = game.weights(X, Z)
     flat = W.reshape(-1, W.shape[2])
-    means = [W @ form.weights for form in forms]
     variances = [np.sum((flat @ form.added.T) ** 2, axis=1).reshape(W.shape[:2]) for form in forms]
     if with_prior:
         prior, last_matrix = game.prior_variances(X), None
@@ -154,7 +146,7 @@ def _block(
                 last_matrix = form.explained
                 unexplained = np.maximum(prior - np.sum((flat @ last_matrix.T) ** 2, axis=1).reshape(prior.shape), 0.0)
             variance += unexplained
-    return np.stack(means), np.stack(variances)
+    return np.stack([W @ form.weights for form in forms]), np.stack(variances)
 
 
 @small_is_zero
@@ -256,8 +248,7 @@ def _baseline_rows(model: BaseEstimator, baseline: MatrixLike | ArrayLike | None
 def _of_linear(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
     difference, (coef,) = X - baseline, model.coef_
     std = np.abs(difference) * np.sqrt(np.diag(model.coef_covariance_)[: len(coef)])
-    value = float(coef @ baseline + model.intercept_[0])
-    return ShapleyValues(difference * coef, std, value, np.zeros(len(X)))
+    return ShapleyValues(difference * coef, std, float(coef @ baseline + model.intercept_[0]), np.zeros(len(X)))
 
 
 def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> ShapleyValues:
@@ -265,7 +256,9 @@ def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
     is_local, n_players = q.n_neighbors > 0, model.n_features_in_
     # Which neighbours a row has depends on all of its features: their part is no sum over products.
     explained = q.without_neighbors()
-    rule, moments = quadrature(n_players), []
+    # Gauss's rule over t in [0, 1], exact for the polynomials of degree n_players - 1 of a game.
+    t, weights = roots_sh_legendre((n_players + 1) // 2)
+    rule, moments = (np.column_stack([t, 1.0 - t]), weights, np.array([1.0, -1.0])), []
     with single_threaded_blas():
         for group, forms in explained.forms_by_group:
             game = Game(_terms(group.spec), players, baseline, rule)

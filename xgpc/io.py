@@ -59,37 +59,27 @@ class Kind(NamedTuple):
 # The arrays of files. Those of posteriors have the names that ``to_arrays`` gives them.
 SCHEMA = {
     "Z": Kind("Kmd"),
-    "eta": Kind("Lmp"),
-    "h": Kind("Lm"),
+    **dict.fromkeys(("eta", "correction_precision"), Kind("Lmp")),
+    **dict.fromkeys(("h", "whitened_mean", "correction_linear"), Kind("Lm")),
     "rows": Kind("nd", types=("f4", "f8")),
     "row_labels": Kind("n"),
     "row_weights": Kind("n", 0.0, WEIGHT_RANGE[1]),
     "site_precision": Kind("Ln", 0.0),
     "site_linear": Kind("Ln"),
-    "whitened_mean": Kind("Lm"),
     "whitened_covariance": Kind("Lmm", -1.0 - EIGENVALUE_ERROR, 1.0 + EIGENVALUE_ERROR),
     "variance_scale": Kind("", float(np.finfo(np.float64).tiny)),
-    "drift": Kind(""),
     "label_agreement": Kind("", 0.0, float(np.nextafter(1.0, 0.0))),
     "label_agreement_log": Kind("a"),
     "mean": Kind("L"),
-    "label_noise": Kind(""),
-    "guess_rate": Kind(""),
-    "lapse_rate": Kind(""),
     "cut_points": Kind("b"),
-    "elbo": Kind(""),
-    "bound_gap": Kind(""),
-    "correction_precision": Kind("Lmp"),
-    "correction_linear": Kind("Lm"),
+    **dict.fromkeys(("drift", "label_noise", "guess_rate", "lapse_rate", "elbo", "bound_gap"), Kind("")),
     "inducing_points": Kind("gd"),
     "classes": Kind("c", types=tuple(KINDS)),
     "class_count_": Kind("c", 0.0),
     "class_weight_": Kind("c", float(np.nextafter(0.0, 1.0)), float(np.finfo(np.float64).max)),
-    "feature_mean_": Kind("d"),
+    **dict.fromkeys(("feature_mean_", "feature_fill"), Kind("d")),
     "feature_spread_": Kind("d", 0.0),
-    "feature_fill": Kind("d"),
-    "feature_names": Kind("f", types=("U",)),
-    "column_labels": Kind("f", types=("U",)),
+    **dict.fromkeys(("feature_names", "column_labels"), Kind("f", types=("U",))),
 }
 CORRECTION = ("correction_precision", "correction_linear")
 HISTORY = "history_"
@@ -155,10 +145,8 @@ def posterior_from(
     kernels = header["kernels"]
     check(isinstance(kernels, list) and len(kernels) == len(arrays["Z"]), f"its kernels are {reprlib.repr(kernels)}")
     k, dtype, d = int(header["neighbors"]), PRECISIONS[header["precision"]], arrays["Z"].shape[2]
-    pairs = [
-        (KernelSpec(kernel_from_data(kernel), d, groups), points)
-        for kernel, points in zip(kernels, arrays["Z"], strict=True)
-    ]
+    specs = [KernelSpec(kernel_from_data(kernel), d, groups) for kernel in kernels]
+    pairs = list(zip(specs, arrays["Z"], strict=True))
     if k:
         rows, V, scale = _rows_from(arrays, n_latents), arrays["whitened_covariance"], float(arrays["variance_scale"])
         check(1 <= k <= len(rows.X), "its number of neighbours is not valid")
@@ -196,19 +184,9 @@ def check_arrays(
 ) -> None:
     """Raise ValueError unless the arrays have the shapes and types of the schema, and each number is in its range."""
     K, m, d = arrays["Z"].shape
-    sizes = {
-        "L": n_latents,
-        "K": K if K == 1 else n_latents,
-        "m": m,
-        "d": d,
-        "n": len(arrays.get("rows", ())),
-        "c": n_classes,
-        "b": n_classes - 1,
-        "f": n_columns,
-        "g": len(arrays.get("inducing_points", ())),
-        "a": len(NODES),
-    }
-    sizes |= {} if is_full else {"p": m}
+    sizes = {"L": n_latents, "K": K if K == 1 else n_latents, "m": m, "d": d, "c": n_classes, "b": n_classes - 1}
+    sizes |= {"f": n_columns, "a": len(NODES)} | ({} if is_full else {"p": m})
+    sizes |= {axis: len(arrays.get(name, ())) for axis, name in (("n", "rows"), ("g", "inducing_points"))}
     for name in arrays.keys() & SCHEMA.keys():
         kind, array = SCHEMA[name], arrays[name]
         shape = tuple(sizes[axis] for axis in kind.axes if axis in sizes)
@@ -341,8 +319,7 @@ def _model(cls: type[Model], header: Header, arrays: Arrays) -> Model:
     sorter = np.argsort(classes)
     order, values = np.argsort(sorter) if record.is_ordinal else (), [arrays[name] for name in record.parameter]
     record = record_of(*record.key, order).at(np.hstack([[], *values]))
-    parameter = reprlib.repr(record.named())
-    check(record.is_valid(len(classes)), f"its likelihood's parameter is not valid: {parameter}")
+    check(record.is_valid(len(classes)), f"its likelihood's parameter is not valid: {reprlib.repr(record.named())}")
     parameters = dict(header["parameters"])
     points, weights, rate = (parameters[name] for name in ("inducing_points", "class_weight", "learning_rate"))
     parameters["kernel"] = kernel_from_data(parameters["kernel"])
@@ -382,9 +359,8 @@ def _history(arrays: Arrays) -> Arrays:
     history = {name.removeprefix(HISTORY): array for name, array in arrays.items() if name.startswith(HISTORY)}
     n_rows = history.get("n_rows", np.empty(0))
     for name, array in history.items():
-        is_text = array.dtype.kind == "U"
         is_column = array.ndim == 1 + (name == "theta") and len(array) == len(n_rows)
-        is_valid = is_column and is_text == (name == "decision")
+        is_valid = is_column and (array.dtype.kind == "U") == (name == "decision")
         check(is_valid, f"its {HISTORY} has a column {name!r} of shape {array.shape} and type {array.dtype}")
     check(len(n_rows) and 0.0 <= n_rows[-1] < np.inf, f"its {HISTORY} does not say how many rows the fit had")
     return history

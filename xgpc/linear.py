@@ -148,11 +148,10 @@ class BayesianLinearClassifier(LatentClassifier):
         """
         check_allowed(self, OWN)
         one_of("auto", *BOUNDS[self.likelihood]).check("bound", self.bound)
-        status = Status() if self.verbose else None
         with (
             single_threaded_blas(),
             Executor(self.n_jobs) as executor,
-            Run(executor, status, random_state=self.random_state) as run,
+            Run(executor, Status() if self.verbose else None, random_state=self.random_state) as run,
         ):
             history = run.history
             history.tell(stage="checking")

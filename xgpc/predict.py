@@ -74,10 +74,8 @@ class PosteriorClassifier(Described):
     def _set_fit(self, q: Posterior, record: LikelihoodBound, mean: np.ndarray, evidence: Evidence | None) -> None:
         """Set the attributes that follow from the posterior."""
         self.posterior_, self._sparse, self._evidence = q, None, evidence
-        self.n_neighbors_ = q.n_neighbors
+        self.n_neighbors_, self.inducing_points_, self.jitter_ = q.n_neighbors, np.array(q.prior.Z), q.prior.jitter
         self.share_ = "none" if q.prior.Z.ndim == 3 else "kernel"
-        self.inducing_points_ = np.array(q.prior.Z)
-        self.jitter_ = q.prior.jitter
         self._record = record
         self.mean_ = float(mean[0]) if q.n_latents == 1 else mean
         for name in PARAMETER_NAMES:
@@ -102,10 +100,9 @@ class PosteriorClassifier(Described):
             return self._latent_at(X)
         correction = None if self._evidence is None else self._evidence.correction
         if correction is None:
-            likelihood, bound = self._record.key
             raise ValueError(
-                f"corrected=True is for likelihood='logit' with bound='polya-gamma'; this fit has {likelihood!r} with "
-                f"{bound!r}."
+                "corrected=True is for likelihood='logit' with bound='polya-gamma'; this fit has "
+                f"{self._record.likelihood!r} with {self._record.bound!r}."
             )
         return self._latent_at(X, partial(corrected_marginals, self._without_neighbors(), correction))
 
@@ -246,10 +243,9 @@ class PosteriorClassifier(Described):
 
     def _covariance(self, rows: np.ndarray) -> np.ndarray:
         """Joint covariance (n, n) or (C, n, n) at checked rows."""
-        q = self.posterior_
         if not len(rows):
             return np.empty((*np.shape(self.mean_), 0, 0))
-        needed = covariance_bytes(q, len(rows))
+        needed = covariance_bytes(self.posterior_, len(rows))
         if needed > MOST_COVARIANCE_BYTES:
             raise ValueError(
                 f"The joint covariance of {len(rows)} rows would need {1e-9 * needed:.3g} GB; at most "
@@ -258,7 +254,7 @@ class PosteriorClassifier(Described):
                 "posterior_.covariance(X) has no limit."
             )
         with single_threaded_blas():
-            return q.covariance(rows)
+            return self.posterior_.covariance(rows)
 
     def latent_mean_and_variance(self, X: ArrayLike) -> tuple[np.ndarray, ...]:
         """``predict_latent(X)`` under the name that scikit-learn's GaussianProcessClassifier uses."""
@@ -429,10 +425,9 @@ class PosteriorClassifier(Described):
         check_is_fitted(self)
         gap = self._bound().gap
         if gap is None:
-            likelihood, bound = self._record.key
             raise ValueError(
-                f"bound_gap() is for bounds 'polya-gamma' of 'logit', 'augmented' of 'svm', and 'exact'; this fit has "
-                f"{bound!r} of {likelihood!r}."
+                "bound_gap() is for bounds 'polya-gamma' of 'logit', 'augmented' of 'svm', and 'exact'; this fit has "
+                f"{self._record.bound!r} of {self._record.likelihood!r}."
             )
         return gap
 

@@ -133,8 +133,7 @@ class GPPreference(ColumnsOfFit):
         """
         check_allowed(self, OWN)
         preferred = Table.of(X_preferred)
-        n_features = checked_rows(self, preferred, None).shape[1]
-        self._set_columns(Columns(n_features, preferred.names, preferred.labels))
+        self._set_columns(Columns(checked_rows(self, preferred, None).shape[1], preferred.names, preferred.labels))
         pairs = self._pairs(X_preferred=X_preferred, X_other=X_other)
         weight = checked_weights(sample_weight, len(pairs))
         pairs, weight = pairs[weight > 0.0], weight[weight > 0.0]
@@ -218,13 +217,10 @@ class GPPreference(ColumnsOfFit):
 
     def _contents(self) -> tuple[Header, Arrays]:
         """What files hold of a fitted model."""
-        learned, arrays = posterior_contents(self.posterior_)
-        header = {
-            "parameters": parameters_to_data(self),
-            "fitted_likelihood": self._record.likelihood,
-            "n_iter_": self.n_iter_,
-        }
-        return header | learned, arrays | {"elbo": np.array(self.elbo_)} | column_names(self._columns)
+        header, arrays = posterior_contents(self.posterior_)
+        header |= {"parameters": parameters_to_data(self), "fitted_likelihood": self._record.likelihood}
+        header["n_iter_"] = self.n_iter_
+        return header, arrays | {"elbo": np.array(self.elbo_)} | column_names(self._columns)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one ``.npz`` file without pickled objects, as ``GPClassifier.save`` does."""

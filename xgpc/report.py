@@ -270,9 +270,7 @@ def _features(model: BaseEstimator, X: MatrixLike, codes: np.ndarray) -> str:
 
 def _unsure(codes: np.ndarray, p: np.ndarray, classes: np.ndarray) -> str:
     """The rows whose predicted class has the smallest probability: look at them, or measure them again, first."""
-    top = np.max(p, axis=1)
-    rows = [
-        (str(i), str(classes[np.argmax(p[i])]), f"{top[i]:.3f}", str(classes[codes[i]]))
-        for i in np.argsort(top, kind="stable")[:LISTED]
-    ]
+    top, predicted = np.max(p, axis=1), classes[np.argmax(p, axis=1)]
+    order = np.argsort(top, kind="stable")[:LISTED]
+    rows = [(str(i), str(predicted[i]), f"{top[i]:.3f}", str(classes[codes[i]])) for i in order]
     return _table(["row, from 0", "predicted", "its probability", "class"], rows)

@@ -97,10 +97,9 @@ def summary_rows(model: BaseEstimator) -> Rows:
         rows.append(("categorical", ", ".join(map(repr, categorical))))
     rows.append(("classes", class_shares(*map(model._record.by_level, (model.classes_, counts)))))
     rows.append(("likelihood", f"{likelihood}, bound {bound}"))
-    for name, value in model._record.named().items():
+    means = {"prior mean": model.mean_} if np.any(model.mean_) else {}
+    for name, value in {**model._record.named(), **means}.items():
         rows.append((name.replace("_", " "), ", ".join(f"{number:.3g}" for number in np.atleast_1d(value))))
-    if np.any(model.mean_):
-        rows.append(("prior mean", ", ".join(f"{number:.3g}" for number in np.atleast_1d(model.mean_))))
     rows += kernels_rows(model)
     points = str(len(Z)) if Z.ndim == 2 else f"{Z.shape[1]} for each class"
     rows.append(("inducing points", "all rows" if model.posterior_.prior.is_full else points))

@@ -276,5 +276,4 @@ class GibbsClassifier(LatentClassifier):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
-        tags.input_tags.sparse = False
         return tags

@@ -98,10 +98,8 @@ class ShapleyDisplay(Display):
             values, std = (part[:, :, classes.index(label)] for part in (values, std))
         elif label == classes[0]:
             values = -values
-        names = feature_names(model, X)
-        return cls(values, std, names=names, columns=Table.of(X).columns(), label=str(label)).plot(
-            n_features=n_features, ax=ax
-        )
+        display = cls(values, std, names=feature_names(model, X), columns=Table.of(X).columns(), label=str(label))
+        return display.plot(n_features=n_features, ax=ax)
 
     def plot(self, *, n_features: int = 10, ax: Axes | None = None) -> Self:
         """Draw on the given axes, or on new ones."""
@@ -124,15 +122,13 @@ class ShapleyDisplay(Display):
         # Points at random heights within the feature's row hide each other less.
         heights, points = np.random.default_rng(0).uniform(-0.35, 0.35, len(self.values)), None
         for place, j in enumerate(order):
-            value, column = self.values[:, j], self.columns[j]
+            value, y, column = self.values[:, j], place + heights, self.columns[j]
             if column.levels is not None:
-                ax.scatter(value, place + heights, s=10.0, color="0.5", linewidths=0.0)
+                ax.scatter(value, y, s=10.0, color="0.5", linewidths=0.0)
                 continue
             # Missing numbers have the colour for bad values.
             ranks = rankdata(column.values, nan_policy="omit") / len(value)
-            points = ax.scatter(
-                value, place + heights, 10.0, ranks, vmin=0.0, vmax=1.0, linewidths=0.0, plotnonfinite=True
-            )
+            points = ax.scatter(value, y, 10.0, ranks, vmin=0.0, vmax=1.0, linewidths=0.0, plotnonfinite=True)
         if points is not None:
             bar = ax.figure.colorbar(points, ax=ax, label="Value of the feature", ticks=[0.0, 1.0])
             bar.set_ticklabels(["low", "high"])

@@ -270,9 +270,7 @@ class NumpyRows:
         self._arrays = arrays
         shapes = [array.shape for array in arrays]
         if len(shapes[0]) != 2 or any(shape not in (shapes[0][:1], (shapes[0][0], 1)) for shape in shapes[1:]):
-            raise ValueError(
-                f"X must have two dimensions, and y and weights a value for each row; the files have {shapes}."
-            )
+            raise ValueError(f"X must have two dimensions, and y and weights a value for each row; got {shapes}.")
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, ...]]:
         for start in range(0, len(self._arrays[0]), BATCH_ROWS):

@@ -23,9 +23,7 @@ from .rows.executor import parts_for
 class LatentDraws:
     """Latent functions that ``GPClassifier.draw_functions`` drew; a later fit of the model does not change them."""
 
-    def __init__(
-        self, model: ColumnsOfFit, q: Posterior, mean: float | np.ndarray, n_draws: int, random_state: RandomSeed
-    ):
+    def __init__(self, model: ColumnsOfFit, q: Posterior, mean: float | np.ndarray, n_draws: int, seed: RandomSeed):
         integer(1).check("n_draws", n_draws)
         if obstacle := pathwise_obstacle(q):
             raise ValueError(f"draw_functions {obstacle}. Take sample_latent(X, method='exact') for draws at rows.")
@@ -33,7 +31,7 @@ class LatentDraws:
         self._model, self._mean = copy.copy(model), mean
         self._paths: list[list[Paths]] = [[] for _ in points.groups]
         with single_threaded_blas():
-            for c, _, part in drawn_paths(points, n_draws, random_state_of(random_state)):
+            for c, _, part in drawn_paths(points, n_draws, random_state_of(seed)):
                 self._paths[c].append(part)
 
     def __call__(self, X: MatrixLike) -> np.ndarray:

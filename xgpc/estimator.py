@@ -20,7 +20,7 @@ from .data.encoding import FLOATS, Encoding
 from .data.table import Table
 from .data.training import Columns, FitInput, TrainingData, checked_rows, training_data
 from .likelihoods import LikelihoodBound
-from .names import MatrixLike
+from .names import MatrixLike, Moments, TwoArrays
 from .ranges import LARGEST_FEATURE, MOST_ROWS, check_latent, is_within, small_is_zero
 from .rows.blas import single_threaded_blas
 from .rows.block import dense
@@ -115,7 +115,7 @@ class ColumnsOfFit(BaseEstimator):
         rows = checked_rows(self, self._table(X), self._columns)
         return self._encoding.transform(rows)
 
-    def _given_rows(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
+    def _given_rows(self, X: MatrixLike) -> TwoArrays:
         """Checked rows in the units of X, and as the model takes them; ValueError if x is not a vector of numbers."""
         table = self._table(X)
         if self._encoding.columns:
@@ -139,9 +139,7 @@ def check_results(return_cov: bool, return_grad: bool, corrected: bool = False) 
         raise ValueError("There is no corrected joint covariance; give either return_cov or corrected.")
 
 
-def latent_results(
-    q: Posterior, rows: MatrixLike, n_jobs: int | None, return_cov: bool, return_grad: bool
-) -> tuple[np.ndarray, ...]:
+def latent_results(q: Posterior, rows: MatrixLike, n_jobs: int | None, return_cov: bool, return_grad: bool) -> Moments:
     """Mean and variance, or joint covariance, of the latent functions at checked rows, and gradients of the first two.
 
     ValueError if covariance and gradients are wanted.
@@ -180,9 +178,7 @@ class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
         weights_differ = len(set(self.class_weight_.tolist())) > 1
         return log_softmax(log_proba + np.log(self.class_weight_), axis=1) if weights_differ else log_proba
 
-    def _weighted_with_gradient(
-        self, mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _weighted_with_gradient(self, mean: np.ndarray, variance: np.ndarray, *by_x: np.ndarray) -> TwoArrays:
         """Probabilities (n, C) with class weights, and their gradients, from latent moments and gradients of these."""
         each = on_threads(self.n_jobs)
         log_p = self._record.log_probabilities(mean, variance, each)
@@ -192,7 +188,7 @@ class LatentClassifier(ClassifierMixin, ColumnsOfFit, ABC):
         return p, gradient + added - p[..., None] * np.sum(added, axis=1, keepdims=True)
 
     @abstractmethod
-    def predict_latent(self, X: MatrixLike) -> tuple[np.ndarray, ...]:
+    def predict_latent(self, X: MatrixLike) -> Moments:
         """Posterior mean and variance of the latent functions at the rows of X (n, d)."""
 
     def predict_log_proba(self, X: MatrixLike) -> np.ndarray:

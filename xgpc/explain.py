@@ -29,7 +29,7 @@ from .approximations.base import CovarianceForm
 from .estimator import LatentClassifier
 from .kernels.factors import LOG_FACTORS
 from .kernels.spec import KernelSpec, ValuedFactors
-from .names import MatrixLike
+from .names import MatrixLike, TwoArrays
 from .ranges import small_is_zero
 from .rows.blas import single_threaded_blas
 from .rows.block import dense
@@ -79,10 +79,7 @@ class Game(NamedTuple):
     players: np.ndarray  # (d,) player of each feature, from 0
     baseline: np.ndarray  # (b, d)
     rule: Quadrature
-
-    @property
-    def n_players(self) -> int:
-        return int(np.max(self.players)) + 1
+    n_players: int
 
     def products(self, factors: ValuedFactors, X: np.ndarray, Z: np.ndarray) -> np.ndarray:
         """Each player's part (p, r, m) of a product of factors between rows X (r, d) and Z (m, d)."""
@@ -127,9 +124,7 @@ class Game(NamedTuple):
         return total
 
 
-def _block(
-    game: Game, forms: Sequence[CovarianceForm], Z: np.ndarray, with_prior: bool, X: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _block(game: Game, forms: Sequence[CovarianceForm], Z: np.ndarray, with_prior: bool, X: np.ndarray) -> TwoArrays:
     """Return means and variances (forms, p, r) of the Shapley values of a block of rows.
 
     The variances are those that the inducing points' values cause; ``with_prior`` adds the variance of the latent
@@ -261,7 +256,7 @@ def _of_kernel(model: BaseEstimator, X: np.ndarray, baseline: np.ndarray) -> Sha
     rule, moments = (np.column_stack([t, 1.0 - t]), weights, np.array([1.0, -1.0])), []
     with single_threaded_blas():
         for group, forms in explained.forms_by_group:
-            game = Game(_terms(group.spec), players, baseline, rule)
+            game = Game(_terms(group.spec), players, baseline, rule, n_players)
             n_rows = max(1, BLOCK_NUMBERS // (len(group.Z) * len(players)))
             blocks = [X[first : first + n_rows] for first in range(0, max(1, len(X)), n_rows)]
             block = partial(_block, game, forms, group.Z, not is_local)
@@ -293,7 +288,7 @@ def _terms(spec: KernelSpec) -> list[tuple[float, ValuedFactors]]:
     return terms
 
 
-def relevance(model: BaseEstimator) -> tuple[np.ndarray, np.ndarray]:
+def relevance(model: BaseEstimator) -> TwoArrays:
     """Mean absolute Shapley values (p,) at some inducing points, over all latent functions, and their mean deviations.
 
     The latter are at least the deviations of the former: |mean |a_i| - mean |b_i|| is at most mean |a_i - b_i|, whose

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -179,9 +179,7 @@ def _rows_from(arrays: Arrays, n_latents: int) -> Rows:
     return Rows(arrays["rows"], labels, arrays["row_weights"])
 
 
-def check_arrays(
-    arrays: Mapping[str, np.ndarray], n_latents: int, is_full: bool, n_classes: int = 0, n_columns: int = 0
-) -> None:
+def check_arrays(arrays: Arrays, n_latents: int, is_full: bool, n_classes: int = 0, n_columns: int = 0) -> None:
     """Raise ValueError unless the arrays have the shapes and types of the schema, and each number is in its range."""
     K, m, d = arrays["Z"].shape
     sizes = {"L": n_latents, "K": K if K == 1 else n_latents, "m": m, "d": d, "c": n_classes, "b": n_classes - 1}

@@ -22,7 +22,16 @@ from .kernels.default import START_VARIANCE
 from .learning.pipeline import AT_BOUND
 from .learning.prior_variance import ascend, stochastic_ascent
 from .likelihoods import LIKELIHOODS, record_of
-from .names import ClassWeight, LearningRate, LinearBoundName, LinearLikelihoodName, MatrixLike, RandomSeed
+from .names import (
+    ClassWeight,
+    LearningRate,
+    LinearBoundName,
+    LinearLikelihoodName,
+    MatrixLike,
+    Moments,
+    RandomSeed,
+    TwoArrays,
+)
 from .ranges import LARGEST_FEATURE, LEAST_VARIATION, largest_size
 from .rows.blas import single_threaded_blas
 from .rows.block import BLOCK_ROWS
@@ -243,9 +252,7 @@ class BayesianLinearClassifier(LatentClassifier):
             root = q.Rinv[0] * q.prior.scale
             return q.prior.span.covariance(root.T @ root, q.prior.variance)
 
-    def predict_latent(
-        self, X: MatrixLike, return_grad: bool = False, *, return_cov: bool = False
-    ) -> tuple[np.ndarray, ...]:
+    def predict_latent(self, X: MatrixLike, return_grad: bool = False, *, return_cov: bool = False) -> Moments:
         """Posterior mean (n,) and variance (n,), or joint covariance (n, n), of the latent function.
 
         The rows of X (n, d) are dense or sparse. With ``return_grad`` the gradients of mean and variance by X follow,
@@ -257,8 +264,8 @@ class BayesianLinearClassifier(LatentClassifier):
     @overload
     def predict_proba(self, X: MatrixLike, return_grad: Literal[False] = False) -> np.ndarray: ...
     @overload
-    def predict_proba(self, X: MatrixLike, return_grad: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
-    def predict_proba(self, X: MatrixLike, return_grad: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    def predict_proba(self, X: MatrixLike, return_grad: Literal[True]) -> TwoArrays: ...
+    def predict_proba(self, X: MatrixLike, return_grad: bool = False) -> np.ndarray | TwoArrays:
         """Probabilities (n, 2) of the classes, and with ``return_grad`` their gradient (n, 2, d) by X."""
         if not return_grad:
             return super().predict_proba(X)

@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 
 from .config import integer
+from .names import TwoArrays
 from .ranges import small_is_zero
 
 # Probabilities of several classes must sum to one within this tolerance.
@@ -22,9 +23,7 @@ SUM_TOLERANCE = 1e-6
 TIED_DECIMALS = 9
 
 
-def check_outcomes(
-    y_true: ArrayLike, probability: ArrayLike, pos_label: object = None
-) -> tuple[np.ndarray, np.ndarray]:
+def check_outcomes(y_true: ArrayLike, probability: ArrayLike, pos_label: object = None) -> TwoArrays:
     """Outcomes as booleans (n,) and probabilities as floats (n,).
 
     The outcome 1 is the label ``pos_label`` of two labels; None stands for 0 and 1, or booleans. Raises ValueError for
@@ -63,9 +62,7 @@ def class_positions(y: ArrayLike, classes: ArrayLike) -> np.ndarray:
     return order[np.searchsorted(classes, np.asarray(y), sorter=order)]
 
 
-def check_codes(
-    y_true: ArrayLike, probability: ArrayLike, classes: ArrayLike | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def check_codes(y_true: ArrayLike, probability: ArrayLike, classes: ArrayLike | None = None) -> TwoArrays:
     """Positions of classes as integers (n,) and probabilities of the classes as floats (n, C).
 
     y_true has labels of ``classes`` (C,) or, with None, positions, 0 to C - 1. Raises ValueError for others, classes

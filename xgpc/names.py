@@ -12,6 +12,9 @@ import numpy as np
 
 # Whatever scikit-learn takes as X: arrays, data frames, Arrow tables, sparse matrices.
 MatrixLike: TypeAlias = Any
+TwoArrays: TypeAlias = tuple[np.ndarray, np.ndarray]
+# Means, variances or covariances of latent functions, and their gradients if these are wanted.
+Moments: TypeAlias = tuple[np.ndarray, ...]
 RandomSeed = int | np.random.Generator | np.random.RandomState | None
 
 LikelihoodName = Literal[

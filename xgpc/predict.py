@@ -30,7 +30,7 @@ from .inference.correction import corrected_marginals, fit_without_neighbors
 from .inference.fitting import Evidence
 from .kernels.wrappers import is_precomputed
 from .likelihoods import PARAMETER_NAMES, LikelihoodBound, expected_log_likelihood
-from .names import MatrixLike, RandomSeed
+from .names import MatrixLike, Moments, RandomSeed, TwoArrays
 from .ranges import check_latent, small_is_zero
 from .rows.batches import Rows, read_ahead
 from .rows.blas import single_threaded_blas
@@ -43,7 +43,7 @@ MOST_COVARIANCE_BYTES = 3e9
 # Most rows for which draws are exact by default: both methods take about 1 s for 20 draws at 3000 rows.
 EXACT_ROWS = 3000
 # Rows (r, d) and a number of threads -> means and variances, (r,) or (C, r).
-Marginals = Callable[[np.ndarray, int | None], tuple[np.ndarray, np.ndarray]]
+Marginals = Callable[[np.ndarray, int | None], TwoArrays]
 
 
 class PosteriorClassifier(Described):
@@ -91,7 +91,7 @@ class PosteriorClassifier(Described):
         kernels = [prior.spec.kernel for prior in self.posterior_.prior.groups]
         return kernels if self.share_ == "none" else kernels[0]
 
-    def _latent(self, X: MatrixLike, corrected: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def _latent(self, X: MatrixLike, corrected: bool = False) -> TwoArrays:
         """Mean and variance (n,) or (C, n) of the latent functions at checked rows."""
         # The default needs no check, which every prediction of a row would make.
         if corrected is not False:
@@ -106,7 +106,7 @@ class PosteriorClassifier(Described):
             )
         return self._latent_at(X, partial(corrected_marginals, self._without_neighbors(), correction))
 
-    def _latent_at(self, X: MatrixLike, marginals: Marginals | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def _latent_at(self, X: MatrixLike, marginals: Marginals | None = None) -> TwoArrays:
         """Mean and variance of the latent functions at checked rows; of a sparse matrix part by part."""
         marginals = marginals or self.posterior_.marginals
         if isinstance(X, np.ndarray):
@@ -122,12 +122,8 @@ class PosteriorClassifier(Described):
         self, X: ArrayLike, corrected: bool = False, return_grad: Literal[False] = False
     ) -> np.ndarray: ...
     @overload
-    def predict_proba(
-        self, X: ArrayLike, corrected: bool = False, *, return_grad: Literal[True]
-    ) -> tuple[np.ndarray, np.ndarray]: ...
-    def predict_proba(
-        self, X: ArrayLike, corrected: bool = False, return_grad: bool = False
-    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+    def predict_proba(self, X: ArrayLike, corrected: bool = False, *, return_grad: Literal[True]) -> TwoArrays: ...
+    def predict_proba(self, X: ArrayLike, corrected: bool = False, return_grad: bool = False) -> np.ndarray | TwoArrays:
         """Probabilities (n, C) of the classes, in the order of ``classes_``, for X (n, d).
 
         The latent functions are integrated out without random numbers; ``xgpc.likelihoods`` states the errors.
@@ -196,7 +192,7 @@ class PosteriorClassifier(Described):
 
     def predict_latent(
         self, X: ArrayLike, return_cov: bool = False, corrected: bool = False, return_grad: bool = False
-    ) -> tuple[np.ndarray, ...]:
+    ) -> Moments:
         """Posterior mean (n,) and variance (n,), or joint covariance (n, n), of the latent function.
 
         With C latent functions, which are independent, the shapes are (n, C) and (n, n, C). Variances include the
@@ -226,7 +222,7 @@ class PosteriorClassifier(Described):
         covariance = self._covariance(rows)
         return mean.T, covariance if mean.ndim == 1 else np.moveaxis(covariance, 0, -1)
 
-    def _joint_rows(self, X: MatrixLike) -> tuple[np.ndarray, np.ndarray]:
+    def _joint_rows(self, X: MatrixLike) -> TwoArrays:
         """Checked dense rows, as ``_covariance`` takes them, and their latent means.
 
         New rows of a precomputed matrix may have further columns, which no other prediction needs: their covariances
@@ -256,7 +252,7 @@ class PosteriorClassifier(Described):
         with single_threaded_blas():
             return self.posterior_.covariance(rows)
 
-    def latent_mean_and_variance(self, X: ArrayLike) -> tuple[np.ndarray, ...]:
+    def latent_mean_and_variance(self, X: ArrayLike) -> Moments:
         """``predict_latent(X)`` under the name that scikit-learn's GaussianProcessClassifier uses."""
         return self.predict_latent(X)
 
@@ -399,10 +395,9 @@ class PosteriorClassifier(Described):
 
     def _without_neighbors(self) -> KernelPosterior:
         """The sparse posterior, whose bound is ``elbo_``; a model with neighbours fits it on first use."""
-        q = self.posterior_
-        kept = q.kept_rows
+        kept = self.posterior_.kept_rows
         if kept is None:
-            return q.without_neighbors()
+            return self.posterior_.without_neighbors()
         if self._sparse is None:
             site = self._record.site(len(self.classes_)).with_prior_mean(np.atleast_1d(self.mean_))
             options = float(self.tol), int(self.max_iter), self.n_jobs

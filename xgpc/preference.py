@@ -177,9 +177,7 @@ class GPPreference(ColumnsOfFit):
             raise ValueError(f"Give a row of each for every pair; got {counts}.")
         return np.hstack(sides)
 
-    def predict_latent(
-        self, X: ArrayLike, return_cov: bool = False, return_grad: bool = False
-    ) -> tuple[np.ndarray, ...]:
+    def predict_latent(self, X: ArrayLike, return_cov: bool = False, return_grad: bool = False) -> names.Moments:
         """Mean (n,) and variance (n,), or joint covariance (n, n), of the latent function at the rows of X (n, d).
 
         Only differences matter: the mean is zero far from all rows. With ``return_grad`` the gradients of mean and
@@ -188,7 +186,7 @@ class GPPreference(ColumnsOfFit):
         rows = self._given_rows(X)[1]
         return latent_results(self.posterior_.of_rows, rows, self.n_jobs, return_cov, return_grad)
 
-    def predict_difference(self, A: ArrayLike, B: ArrayLike, return_grad: bool = False) -> tuple[np.ndarray, ...]:
+    def predict_difference(self, A: ArrayLike, B: ArrayLike, return_grad: bool = False) -> names.Moments:
         """Mean and variance (n,) of the latent function at row i of A (n, d) minus that at row i of B (n, d).
 
         With ``return_grad`` their gradients follow, (n, 2, d) each: by the rows of A, and by those of B.

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.metrics import confusion_matrix
 
-from .files import replacing
+from .files import Arrays, replacing
 from .inference.prior_mean import base_rates
 from .metrics import Bins, Gaps, check_classifier, class_positions, scores
 from .names import MatrixLike
@@ -66,12 +66,7 @@ class Report(str):
 
 
 def report(
-    model: BaseEstimator,
-    X: MatrixLike,
-    log_p: np.ndarray,
-    y: ArrayLike,
-    others: Mapping[str, np.ndarray],
-    further: str = "",
+    model: BaseEstimator, X: MatrixLike, log_p: np.ndarray, y: ArrayLike, others: Arrays, further: str = ""
 ) -> Report:
     """The page of a fitted GPClassifier for log probabilities (n, C) of test rows and their labels (n,).
 
@@ -112,13 +107,11 @@ def report(
     return Report(page.encode(errors="backslashreplace").decode())
 
 
-def other_predictions(
-    model: BaseEstimator, X: MatrixLike, others: Mapping[str, BaseEstimator]
-) -> dict[str, np.ndarray]:
+def other_predictions(model: BaseEstimator, X: MatrixLike, others: Mapping[str, BaseEstimator]) -> Arrays:
     """Log probabilities (n, C) by other fitted classifiers of the same classes."""
     if not isinstance(others, Mapping):
         raise ValueError(f"others must be a dict of name to fitted classifier; got {type(others).__name__}.")
-    predicted: dict[str, np.ndarray] = {}
+    predicted: Arrays = {}
     for name, other in others.items():
         name, taken = str(name), [type(model).__name__, FREQUENCIES, *predicted]
         if name in taken:
@@ -191,7 +184,7 @@ def _calibration(outcome: np.ndarray, p: np.ndarray, of: str) -> str:
     )
 
 
-def _comparison(codes: np.ndarray, models: Mapping[str, np.ndarray]) -> str:
+def _comparison(codes: np.ndarray, models: Arrays) -> str:
     """Scores of models, and by how much the first model's log probabilities exceed those of each other model."""
     (first, own), *_ = models.items()
     rows_and_codes, columns = (np.arange(len(codes)), codes), list[tuple[str, ...]]()

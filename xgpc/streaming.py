@@ -96,7 +96,7 @@ def further_rows(
         earlier = Rows(kept.X, kept.y, kept.weight)
     if earlier is None:
         return FurtherRows(batch, None, np.arange(0), False)
-    return _after_earlier_rows(batch, earlier, forgetting_factor, model.class_count_, model.n_samples_seen_)
+    return _after_earlier_rows(batch, earlier, forgetting_factor, model)
 
 
 def stream_rows(fit: Fit | None, q: Posterior) -> Rows | None:
@@ -113,13 +113,11 @@ def stream_rows(fit: Fit | None, q: Posterior) -> Rows | None:
     return Rows(fit.source.X, fit.source.y, fit.source.weight).part(slice(-most, None))
 
 
-def _after_earlier_rows(
-    batch: Fit, earlier: Rows, forgetting_factor: float, class_totals: np.ndarray, n_seen: int
-) -> FurtherRows:
+def _after_earlier_rows(batch: Fit, earlier: Rows, forgetting_factor: float, model: PosteriorClassifier) -> FurtherRows:
     """The batch, and the rows that the model keeps with it: the latest ones, without those of almost no weight.
 
-    Learning is due when the number of rows seen, ``n_seen`` before the batch, passes a power of two, or a multiple of
-    the rows that the model may keep.
+    Learning is due when the number of rows seen, with those of the batch, passes a power of two, or a multiple of the
+    rows that the model may keep.
     """
     config, further = batch.config, batch.source
     most = config.most_rows(batch.n_latents, further.n_features, is_stream=True)
@@ -135,7 +133,7 @@ def _after_earlier_rows(
         np.concatenate([earlier.y[stay], further.y[first:]]),
         np.concatenate([earlier_weight[stay], weight]),
     )
-    random_state, totals = batch.run.random_state, forgetting_factor * class_totals + batch.class_totals
+    random_state, totals = batch.run.random_state, forgetting_factor * model.class_count_ + batch.class_totals
     kept = replace(
         batch,
         source=source,
@@ -144,6 +142,7 @@ def _after_earlier_rows(
         prior_mean=prior_mean_of(config, batch.record, totals),
         seed=int(seed_of_keys(random_state)[0]),
     )
+    n_seen = model.n_samples_seen_
     n_due_before, n_due = (n.bit_length() + n // most for n in (n_seen, n_seen + further.n_rows))
     return FurtherRows(batch, kept, stay, batch.learns and n_due > n_due_before)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 from time import perf_counter
@@ -113,9 +113,7 @@ def predict(arguments: argparse.Namespace) -> None:
         write_rows(arguments.output, _predictions(model, rows, features, kept))
 
 
-def _predictions(
-    model: GPClassifier, rows: Dataset, features: Sequence[str], kept: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
+def _predictions(model: GPClassifier, rows: Dataset, features: list[str], kept: list[str]) -> Iterator[pa.RecordBatch]:
     """Record batches of kept columns, predicted classes, probabilities and latent moments."""
     kind, n_rows = pa.array(model.classes_.tolist()).type, 0
     for batch in batches(rows, features, kept):

@@ -41,9 +41,7 @@ class Partitions(Protocol):
 
     def __len__(self) -> int: ...
 
-    def run(
-        self, function: Callable[..., Result], common: object, each: Sequence[object]
-    ) -> Generator[Result, None, None]:
+    def run(self, function: Callable[..., Result], common: object, each: Sequence[object]) -> Generator[Result]:
         """``function(batch, common, each[i])`` of each partition i, in order; errors name it by ``in_partition``."""
 
 

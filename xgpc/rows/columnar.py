@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 BATCH_ROWS = 2**16
 
 Path = str | os.PathLike[str]
+# A file or folder, or files.
+Paths = Path | list[Path] | tuple[Path, ...]
 
 
 def in_order() -> dict[str, int | bool]:
@@ -47,21 +49,14 @@ class ArrowRows:
     index : list of str, columns of a data frame's index, which are no features unless they are named
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        target: str | None = None,
-        columns: Sequence[str] | None = None,
-        weight: str | None = None,
-    ):
-        names = dataset.schema.names
+    def __init__(self, dataset: Dataset, target: str | None, columns: Sequence[str] | None, weight: str | None):
         if isinstance(columns, str):
             raise ValueError(f"columns must be a list of names; got the text {columns!r}. Write columns=[{columns!r}].")
         if target is None and weight is not None:
             raise ValueError(f"weight={weight!r} is for training rows: name their target, too.")
         self._others = others = [name for name in (target, weight) if name is not None]
         self.index = [name for name in index_in(dataset.schema) if name not in others] if columns is None else []
-        all_features = [name for name in names if name not in (*others, *self.index)]
+        all_features = [name for name in dataset.schema.names if name not in (*others, *self.index)]
         self.feature_names = all_features if columns is None else list(columns)
         self._dataset, self.target, self._weight = dataset, target, weight
         used = [*self.feature_names, *others]
@@ -209,11 +204,7 @@ def from_arrow(
 
 
 def from_parquet(
-    path: Path | list[Path] | tuple[Path, ...],
-    *,
-    target: str | None = None,
-    columns: Sequence[str] | None = None,
-    weight: str | None = None,
+    path: Paths, *, target: str | None = None, columns: Sequence[str] | None = None, weight: str | None = None
 ) -> ArrowRows:
     """Rows of Parquet files, for ``fit_batches`` and ``predict_proba_batches``.
 
@@ -238,7 +229,7 @@ def from_parquet(
     return from_arrow(parquet_dataset(path), target=target, columns=columns, weight=weight)
 
 
-def parquet_dataset(path: Path | list[Path] | tuple[Path, ...]) -> Dataset:
+def parquet_dataset(path: Paths) -> Dataset:
     """Return the Arrow data set of Parquet files, as ``from_parquet`` takes them."""
     datasets = _pyarrow("pyarrow.dataset")
     # By default Arrow reads the next row groups whole: ten of 22 MB take 516 MB, and 94 MB with a stream.

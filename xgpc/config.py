@@ -288,9 +288,7 @@ def _check_rates(model: BaseEstimator, record: LikelihoodBound) -> None:
     rates = {name: getattr(model, name) for name in ("guess_rate", "lapse_rate")}
     numbers = [rate for rate in rates.values() if not isinstance(rate, str)]
     shown = ", ".join(f"{name}={value!r}" for name, value in rates.items())
-    if len(numbers) == 2 and not any(numbers):
-        return
-    if not record.has_rates:
+    if any(rates.values()) and not record.has_rates:
         raise ValueError(f"{shown} are for likelihood='psychometric'; got {model.likelihood!r}. Leave both at 0.0.")
     if sum(numbers) >= 1.0:
         raise ValueError(f"The sum of guess_rate and lapse_rate must be below 1; got {shown}.")

@@ -188,11 +188,6 @@ class BayesianLinearClassifier(LatentClassifier):
         b = prior.scale * q.w[0]
         self.coef_ = prior.span.coefficients(b[: prior.d])[None]
         self.intercept_ = b[prior.d :] if self.fit_intercept else np.zeros(1)
-        if messages := self._doubts(prior):
-            warn_user("\n".join(messages), ConvergenceWarning)
-
-    def _doubts(self, prior: LinearPrior) -> list[str]:
-        """Warnings about a fit that did not converge, or whose prior variance is at the end of its range."""
         doubts, log_s2 = [], np.log(prior.variance)
         if not self.converged_:
             doubts.append(f"max_iter={self.max_iter} was reached before tol={self.tol:g}; raise max_iter, or tol.")
@@ -201,7 +196,8 @@ class BayesianLinearClassifier(LatentClassifier):
                 f"The prior variance is {prior.variance:.4g}, where its range ends: the features say nothing about the "
                 "classes (lower end), or separate them (upper end). Give a prior_variance if that is not intended."
             )
-        return doubts
+        if doubts:
+            warn_user("\n".join(doubts), ConvergenceWarning)
 
     def _first_priors(self, X: MatrixLike, weight: np.ndarray) -> list[LinearPrior]:
         """The prior with the given variance; for "auto", one to three priors to start from, each with its range.

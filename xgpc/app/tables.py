@@ -57,8 +57,7 @@ def _csv_dataset(path: str, is_text: Mapping[str, bool], target: str | None) -> 
     """The rows of a CSV file; ``is_text`` as for ``opened``. Numbers but the target's are floating point."""
     # Predictions, which have no target, keep the text of other columns: ``batches`` finds the missing cells.
     conversion = csv.ConvertOptions(strings_can_be_null=target is not None)
-    reading = csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False)
-    options = dataset.CsvFragmentScanOptions(conversion, reading)
+    options = dataset.CsvFragmentScanOptions(conversion, csv.ReadOptions(block_size=BLOCK_BYTES, use_threads=False))
     form = dataset.CsvFileFormat(_parse_options(path), options)
     fields = []
     for field in dataset.dataset(path, format=form).schema:

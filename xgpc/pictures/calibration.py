@@ -19,6 +19,8 @@ from .base import COLOURS, Display, class_codes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# Probabilities of one model, or of several by name.
+Probabilities = ArrayLike | Mapping[str, ArrayLike]
 # Shares of the rows at which a coverage curve is drawn.
 SHARES = np.linspace(0.02, 1.0, 50)
 
@@ -103,7 +105,7 @@ class ReliabilityDisplay(Display):
     def from_predictions(
         cls,
         y_true: ArrayLike,
-        probability: ArrayLike | Mapping[str, ArrayLike],
+        probability: Probabilities,
         *,
         pos_label: object = None,
         n_bins: int = 10,
@@ -172,12 +174,7 @@ class CoverageDisplay(Display):
 
     @classmethod
     def from_predictions(
-        cls,
-        y_true: ArrayLike,
-        probability: ArrayLike | Mapping[str, ArrayLike],
-        *,
-        classes: ArrayLike | None = None,
-        ax: Axes | None = None,
+        cls, y_true: ArrayLike, probability: Probabilities, *, classes: ArrayLike | None = None, ax: Axes | None = None
     ) -> Self:
         """Draw probabilities (n, C), or a dict of name to (n, C), for y_true (n,).
 

@@ -237,7 +237,8 @@ def test_bad_requests_are_refused():
         refuses(r"X must be a tensor of floating point numbers \(\.\.\., q, 2\); got", model.posterior, bad)
     for dtype in (torch.float32, torch.float64):
         infinite = torch.tensor([[0.0, 0.0], [0.0, torch.inf]], dtype=dtype)
-        refuses("X has a value of infinity, of feature 1 in row 1", model.posterior, infinite)
+        assert model.posterior(infinite).mean.isnan().flatten().tolist() == [False, True]
+    assert model.posterior(X, output_indices=(0,)).mean.equal(torch.vmap(lambda x: model.posterior(x).mean)(X[None])[0])
     for chosen in ([], [1], [0.0], 0):
         refuses(r"output_indices must be a list of one or more of \[0\]; got", model.posterior, X, chosen)
     for several, given in ((model, X), (LatentModel(fitted(3)), X[..., :1]), (model, None)):

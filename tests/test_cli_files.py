@@ -278,9 +278,9 @@ def test_files_of_a_folder_that_differ_are_one_line(tmp_path, model, fails):
     folder.mkdir()
     for name, columns in (("1", {"a": [True, False]}), ("2", {"a": [1.0, 2.0]})):
         parquet.write_table(pa.table({"b": [1.0, 2.0], "y": [0, 1]} | columns), folder / name)
-    fails(to_fit(str(folder), model), "Column 'a' has the type double in the file")
+    fails(to_fit(str(folder), model), "has the type double in the column 'a'")
     saved(numbers(40), model)
-    fails(["predict", model, str(folder)], "Column 'a' has the type double in the file")
+    fails(["predict", model, str(folder)], "has the type double in the column 'a'")
 
 
 @pytest.mark.parametrize("labels", [("no", "yes"), (0, 1)], ids=["text", "numbers"])

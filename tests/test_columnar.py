@@ -106,7 +106,7 @@ LATER = {
         {"a": ["1", "2"]},
         "1.parquet' has the type string in the column 'a', and others double",
     ),
-    "lacks": ({}, {"a": None}, r"file '.*1.parquet' lacks the columns \['a'\].*it has \['b', 'class'\]"),
+    "lacks": ({}, {"a": None}, r"file '.*1.parquet' lacks the columns \['a'\]"),
     "single": ({"a": np.float32([0.1, 2.0])}, {"a": [1e300, 0.1]}, None),
     "whole": ({"a": [1, 2]}, {"a": [0.5, 2.0]}, None),
     "empty": ({"a": [1.0, 2.0]}, {"a": pa.nulls(2)}, None),
@@ -129,16 +129,13 @@ def of_two_files(folder, kind):
 def test_types_that_differ_between_files_round_nothing(tmp_path, kind):
     """Rows are those of a list of the files' tables, or an error names file, column and types."""
     (tables, paths), message = of_two_files(tmp_path, kind), LATER[kind][2]
-    source = from_parquet(paths, target="class", columns=["a", "b"])
+    read = partial(from_parquet, paths, target="class", columns=["a", "b"])
     if message is None:
         for j, name in enumerate(("a", "class")):
-            found = [value for X, y in source for value in (X["a"], y)[j].tolist()]
+            found = [value for X, y in read() for value in (X["a"], y)[j].tolist()]
             assert found == [value for data in tables for value in data[name].to_pylist()]
         return
-    refuses(message, small().fit_batches, source)
-    if kind != "class":
-        model = small().fit_batches(from_arrow(pa.table(PLAIN), target="class", columns=["a", "b"]))
-        refuses(message, model.predict_proba_batches, from_parquet(paths))
+    refuses(message, read)
 
 
 def test_types_of_a_data_set_that_its_maker_chose(tmp_path):
@@ -151,7 +148,6 @@ def test_types_of_a_data_set_that_its_maker_chose(tmp_path):
 def test_paths_that_have_no_rows(tmp_path):
     (tmp_path / "folder").mkdir()
     refuses("folder '.*folder' has no Parquet files", from_parquet, tmp_path / "folder")
-    refuses("Give a folder, or a list", from_parquet, tmp_path / "*.parquet", error=FileNotFoundError)
     refuses("must have files alone; got the folders", from_parquet, [tmp_path / "rows.parquet", tmp_path / "folder"])
 
 

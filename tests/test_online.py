@@ -168,7 +168,7 @@ def test_a_saved_model_goes_on_with_the_same_bits(tmp_path, likelihood, bound, s
         ({"classes": [0, 1, 2]}, r"classes must be None or those of the first call, \[0, 1\]"),
         ({"classes": ["0", "1"]}, "those of the first call"),
         ({"classes": [0]}, "two or more"),
-        ({"sample_weight": np.zeros(60)}, "positive weight|non-zero"),
+        ({"sample_weight": np.zeros(60)}, "each sample_weight.* is zero"),
         ({"sample_weight": -np.ones(60)}, "must not be negative"),
         ({"forgetting_factor": 1.5}, "forgetting_factor must be a number from 0 to 1; got 1.5"),
         ({"forgetting_factor": True}, "forgetting_factor"),

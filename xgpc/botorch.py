@@ -22,10 +22,8 @@ from ._kernels import InducingKernel
 from .arrays import link_arrays
 from .classifier import GPClassifier
 from .config import is_integer
-from .data.checks import check_features
 from .kernels.factors import Pairs, covariances
 from .likelihoods.softmax import softmax_log_probabilities
-from .ranges import LARGEST_FEATURE
 from .torch import check_tensor, file_of, model_of
 
 # Added below roots, which then have derivatives where points coincide: it changes values by 1e-18, and second
@@ -145,7 +143,7 @@ class LatentModel(Model):
     ) -> Any:
         """Joint normal posterior of the latent functions at X (..., q, d), a GPyTorchPosterior.
 
-        ``output_indices`` chooses latent functions. ValueError for rows that ``predict_latent`` would refuse, and with
+        ``output_indices`` chooses latent functions. Rows that are not finite have a mean of NaN. ValueError with
         ``observation_noise``, which labels do not have.
         """
         if observation_noise is not False:
@@ -153,9 +151,8 @@ class LatentModel(Model):
         d = self.model.n_features_in_
         check_tensor("X", X, f"(..., q, {d})", width=d, least_axes=2)
         doubles = X.to("cpu", torch.float64)
-        if not torch.all(doubles.abs() <= LARGEST_FEATURE):
-            check_features(doubles.detach().reshape(-1, d).numpy(), self.model._columns.names)
-        n, chosen = self.num_outputs, [*range(self.num_outputs)] if output_indices is None else output_indices
+        n = self.num_outputs
+        chosen = [*range(n)] if output_indices is None else np.asarray(output_indices).tolist()
         if not (isinstance(chosen, list) and chosen and all(is_integer(c) and -n <= c < n for c in chosen)):
             raise ValueError(f"output_indices must be a list of one or more of {[*range(n)]}; got {chosen!r}.")
         rows, kernels, means, blocks = self._encoded(doubles), {}, [], []
@@ -166,7 +163,9 @@ class LatentModel(Model):
                 kernels[id(core)] = covariances(core, to_points, _functions), _joint(core, rows)
             k, prior = kernels[id(core)]
             less, more = k @ explained.mT, k @ added.mT
-            means.append((k @ weights + float(np.atleast_1d(self.model.mean_)[c])).to(X))
+            # Rows that are not finite have no mean; a check of their values would end torch.func.vmap.
+            mean = k @ weights + float(np.atleast_1d(self.model.mean_)[c]) + 0.0 * doubles.sum(-1)
+            means.append(mean.to(X))
             blocks.append((prior - less @ less.mT + more @ more.mT).to(X))
         means, covariance = torch.stack(means, -1), _Covariance(torch.stack(blocks, -3))
         joint = MultitaskMultivariateNormal(means, covariance, interleaved=False)

@@ -19,7 +19,7 @@ from ..data.table import note_of_index
 from ..files import is_special
 from ..metrics import scores
 from ..report import report
-from ..rows.columnar import check_files, check_names, from_arrow, in_order
+from ..rows.columnar import check_names, from_arrow, in_order
 from ..summary import aligned, score_rows, sentences, summary_rows
 from .arguments import MODEL_ENDING
 from .output import check_output, output, say, writing
@@ -49,7 +49,7 @@ def fit(arguments: argparse.Namespace) -> None:
             raise ValueError(f"--categorical names {wrong}, which --drop or --target leaves out.")
         if index:
             say("note", note_of_index(index))
-        check_files(rows, [*features, target])
+        check_names(rows.schema, [*features, target])
         with places_named(rows):
             _fit(model, rows, features, target, categorical)
     seconds = perf_counter() - start
@@ -109,7 +109,7 @@ def predict(arguments: argparse.Namespace) -> None:
     is_text = dict.fromkeys(kept, True) | _features(model)
     with opened(arguments.data, is_text) as rows:
         features = list(_features(model)) or rows.schema.names
-        check_files(rows, [*features, *kept])
+        check_names(rows.schema, [*features, *kept])
         write_rows(arguments.output, _predictions(model, rows, features, kept))
 
 
@@ -142,7 +142,7 @@ def evaluate(arguments: argparse.Namespace) -> None:
     labels, log_p, first_batch = [], [], None
     with opened(arguments.data, is_text, target) as rows:
         features = list(_features(model)) or [name for name in rows.schema.names if name != target]
-        check_files(rows, [*features, target])
+        check_names(rows.schema, [*features, target])
         for batch in batches(rows, [*features, target]):
             labels += batch[target].to_pylist()
             X = batch.select(features)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
-from numbers import Real
 from operator import add, mul
 from typing import Any, NamedTuple
 
@@ -69,9 +68,13 @@ def _harmonics(kernel: Kernel, length_scale: float, random_state: np.random.Rand
 
 def _by_nu(families: dict[float, str], kernel: Kernel) -> str:
     """The family of a kernel's smoothness, "" if it has none; ValueError unless that is a positive number."""
-    if not (isinstance(kernel.nu, Real) and float(kernel.nu) > 0.0):
+    try:
+        nu = float(kernel.nu)
+    except (TypeError, ValueError):
+        nu = math.nan
+    if not nu > 0.0:
         raise ValueError(f"{type(kernel).__name__} must have nu positive; got {kernel.nu!r}.")
-    return families.get(float(kernel.nu), "")
+    return families.get(nu, "")
 
 
 AXIS_FAMILIES = {0.5: "axis-matern-1/2", 1.5: "axis-matern-3/2"}

@@ -243,7 +243,7 @@ def _power(terms: list[Term], kernel: Exponentiation) -> list[Term]:
         raise ValueError(f"The exponent {kernel.exponent} of {kernel} is not supported: give a finite number.")
     if len(terms) == 1 and not terms[0].factors and not terms[0].n_noise:
         return [Term(tuple((leaf, power * exponent) for leaf, power in terms[0].variances))]
-    if exponent < 0.0:
+    if exponent < 0.0 and any(term.factors for term in terms):
         raise ValueError(f"Only a constant may have a negative exponent; got {exponent:g} in {kernel}.")
     if not (exponent.is_integer() and exponent >= 1.0):
         raise NotCompiled(f"{kernel.exponent} is no compiled exponent")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,13 @@ import numpy as np
 
 if TYPE_CHECKING:
     from pyarrow import Array, DataType, Schema, Table
-    from pyarrow.dataset import Dataset, Fragment, TaggedRecordBatch
+    from pyarrow.dataset import Dataset, TaggedRecordBatch
 
 # Rows of a batch. Memory for two batches is 14 MB each with 28 float32 features and 100 MB with 200 float64 ones, and
 # batches of this size cost little time each.
 BATCH_ROWS = 2**16
+# Key of a field's metadata with a sentence on how files differ in it.
+DIFFERENCE = b"difference"
 
 Path = str | os.PathLike[str]
 # A file or folder, or files.
@@ -73,9 +74,7 @@ class ArrowRows:
         return ArrowRows(self._dataset, self.target, names, self._weight)
 
     def __iter__(self) -> ArrowBatches:
-        used = [*self.feature_names, *self._others]
-        check_files(self._dataset, used)
-        scanner = self._dataset.scanner(columns=used, **in_order())
+        scanner = self._dataset.scanner(columns=[*self.feature_names, *self._others], **in_order())
         return ArrowBatches(scanner.scan_batches(), self.feature_names, self._others)
 
 
@@ -104,49 +103,53 @@ class ArrowBatches:
 
 
 def check_names(schema: Schema, names: Sequence[str]) -> None:
-    """Raise ValueError for columns that data with an Arrow schema do not have, and say what may have been meant."""
+    """Raise ValueError for columns that data with an Arrow schema do not have, and say what may have been meant; and
+    for columns that differ between files."""
+    present = set(schema.names)
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise ValueError(f"Columns are given by their names, as text; got {wrong}. The data have {schema.names}.")
-    if absent := [name for name in names if name not in schema.names]:
+    if absent := [name for name in names if name not in present]:
         lower = {name.lower(): repr(name) for name in schema.names}
         meant = [lower[match] for name in absent for match in get_close_matches(name.lower(), lower, n=1)]
         guess = f" (did you mean {', '.join(meant)}?)" if meant else ""
         raise ValueError(f"The data lacks the columns {absent}{guess}; it has {schema.names}.")
-
-
-def check_files(dataset: Dataset, names: Sequence[str]) -> None:
-    """Raise ValueError for Parquet files that lack columns, or have text or truth values where others have numbers."""
-    check_names(dataset.schema, names)
-    kind = getattr(getattr(dataset, "format", None), "default_extname", "")
-    fragments: Iterable[Fragment] = ()
-    # A filtered data set does not tell its files.
-    with suppress(ValueError):
-        fragments = dataset.get_fragments() if kind == "parquet" else ()
-    for fragment in fragments:
-        own, where = fragment.physical_schema, f"The file {fragment.path!r}"
-        of_folders = _pyarrow("pyarrow.dataset").get_partition_keys(fragment.partition_expression)
-        if absent := [name for name in names if name not in own.names and name not in of_folders]:
-            raise ValueError(f"{where} lacks the columns {absent}, which others have; it has {own.names}.")
-        for name in [name for name in names if name in own.names]:
-            types = own.field(name).type, dataset.schema.field(name).type
-            if common_type(*types) is None:
-                raise ValueError(
-                    f"{where} has the type {types[0]} in the column {name!r}, and others {types[1]}. Write all files "
-                    "with one type."
-                )
+    for name in names:
+        if difference := (schema.field(name).metadata or {}).get(DIFFERENCE):
+            raise ValueError(difference.decode())
 
 
 def common_type(one: DataType, other: DataType) -> DataType | None:
-    """Return the type that holds the values of both; None if there is none, as of numbers and text."""
-    if one == other:
+    """Return the type that holds the values of both: of numbers, or of text and levels; None if there is none."""
+    arrow, kinds = _pyarrow("pyarrow"), _pyarrow("pyarrow.types")
+    if one == other or kinds.is_null(other):
         return one
-    arrow = _pyarrow("pyarrow")
-    # Levels and text are alike.
-    schemas = [arrow.schema({"": getattr(kind, "value_type", kind)}) for kind in (one, other)]
-    try:
-        return arrow.unify_schemas(schemas, promote_options="permissive").field(0).type
-    except (arrow.ArrowInvalid, arrow.ArrowTypeError):
+    if kinds.is_null(one):
+        return other
+    of_values = [kind.value_type if kinds.is_dictionary(kind) else kind for kind in (one, other)]
+    if all(str(kind) in ("string", "large_string", "string_view") for kind in of_values):
+        return of_values[0]
+    # The integers of both types need not be within one.
+    is_wide = "uint64" in map(str, of_values) and all(map(kinds.is_integer, of_values))
+    if is_wide or not all(kinds.is_integer(kind) or kinds.is_floating(kind) for kind in of_values):
         return None
+    schemas = [arrow.schema({"": kind}) for kind in of_values]
+    return arrow.unify_schemas(schemas, promote_options="permissive").field(0).type
+
+
+def joined(schema: Schema, own: Schema, path: str) -> Schema:
+    """Return a schema with types that hold the values of a further file, too; others have the difference with them."""
+    kinds, fields = dict(zip(own.names, own.types, strict=True)), []
+    for field in schema:
+        both = common_type(field.type, kinds[field.name]) if field.name in kinds else None
+        if both is not None:
+            fields.append(field.with_type(both))
+            continue
+        differs = f"lacks the columns [{field.name!r}], which other files have"
+        if field.name in kinds:
+            differs = f"has the type {kinds[field.name]} in the column {field.name!r}, and others {field.type}"
+        message = f"The file {path!r} {differs}. Write all files alike, or leave the column out."
+        fields.append(field.with_metadata({DIFFERENCE: message}))
+    return _pyarrow("pyarrow").schema(fields, schema.metadata)
 
 
 def _values(column: Array) -> np.ndarray:
@@ -189,7 +192,7 @@ def from_arrow(
     ------
     ValueError
         If a column does not exist, or the data are of another type. A fit or a prediction raises it for features that
-        are no numbers, and for Parquet files that lack a column or have text where others have numbers.
+        are no numbers.
     ImportError
         Without pyarrow: the extra ``parquet``.
     """
@@ -197,7 +200,8 @@ def from_arrow(
     if not isinstance(dataset, datasets.Dataset | _pyarrow("pyarrow").Table):
         raise ValueError(
             f"from_arrow takes a pyarrow.dataset.Dataset or pyarrow.Table; got a {type(dataset).__name__}. "
-            "from_parquet reads files; pyarrow.Table.from_pandas(df) and polars' df.to_arrow() make tables of frames."
+            "from_parquet reads files; pyarrow.Table.from_pandas(df), pyarrow.Table.from_batches(batches) and polars' "
+            "df.to_arrow() make tables."
         )
     dataset = dataset if isinstance(dataset, datasets.Dataset) else datasets.dataset(dataset)
     return ArrowRows(dataset, target, columns, weight)
@@ -221,7 +225,8 @@ def from_parquet(
     Raises
     ------
     ValueError
-        As ``from_arrow``, and if the path is no Parquet file, a folder without any, or an empty list.
+        As ``from_arrow``; if the path is no Parquet file, a folder without any, or an empty list; and if a file lacks
+        a column that others have, or has text or truth values where others have numbers.
     OSError
         If it cannot be read. While rows are read, also if a page differs from its checksum; files have checksums if
         they were written with ``write_page_checksum=True`` of pyarrow.
@@ -239,18 +244,14 @@ def parquet_dataset(path: Paths) -> Dataset:
         raise ValueError("path is an empty list: give the name of a Parquet file or folder, or a list of files.")
     if len(names) > 1 and (folders := [name for name in names if os.path.isdir(name)]):
         raise ValueError(f"A list must have files alone; got the folders {folders}. Give a folder by itself.")
-    if patterns := [name for name in names if "*" in name and not os.path.exists(name)]:
-        raise FileNotFoundError(f"No file has the name {patterns[0]!r}. Give a folder, or a list as glob.glob makes.")
     # Arrow takes a folder alone, not in a list.
     rows = datasets.dataset(names if len(names) > 1 else names[0], format=kind)
     if not rows.files:
         raise ValueError(f"The folder {names[0]!r} has no Parquet files.")
     schema, fragments = rows.schema, list(rows.get_fragments())
-    for own in (fragment.physical_schema for fragment in fragments):
-        kinds = dict(zip(own.names, own.types, strict=True))
-        for i, field in enumerate(() if own.equals(schema) else schema):
-            both = common_type(field.type, kinds.get(field.name, field.type))
-            schema = schema if both in (None, field.type) else schema.set(i, field.with_type(both))
+    for fragment in fragments:
+        if not fragment.physical_schema.equals(schema) and fragment.metadata.num_rows:
+            schema = joined(schema, fragment.physical_schema, fragment.path)
     return datasets.FileSystemDataset(fragments, schema, kind, rows.filesystem)
 
 

@@ -52,6 +52,7 @@ TUNED = {
     "kept_rows": ["learning.stages.LAST_ROWS", "config.MOST_CLASS_ROWS"],
     "largest_r_hat": ["gibbs.classifier.LARGEST_R_HAT"],
     "learned_rows": ["learning.stages.LAST_ROWS", "learning.learn.LAST_ROWS"],
+    "many_features": ["learning.stages.MANY_FEATURES"],
     "many_neighbors": ["learning.learn.MANY_NEIGHBORS"],
     "measured_steps": ["inference.ascent.MEASURED"],
     "memory": ["app.commands.IN_MEMORY"],

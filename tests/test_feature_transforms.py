@@ -363,7 +363,7 @@ def test_columns_of_tables_are_warped(tmp_path):
     plain = quietly(model(), numbers, Y, sample_weight=Y + 1.0)
     assert plain.encoding_.warps
     for one in (plain, reloaded(plain, tmp_path)):
-        with pytest.warns(UserWarning, match="mean stands for"):
+        with pytest.warns(UserWarning, match="mean replaces"):
             missing = one.predict_proba(rows)
         np.testing.assert_allclose(missing, one.predict_proba(rows.fillna(mean)))
 

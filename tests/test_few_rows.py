@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from sklearn.datasets import make_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import log_loss
@@ -48,6 +49,29 @@ def test_learning_goes_on_where_the_bound_is_still_that_of_the_frequencies(kerne
     y = (f(X) + 0.3 * rng.randn(len(X)) > 0.0).astype(int)
     model = quietly(GPClassifier(kernel, random_state=0), X[:n], y[:n])
     assert losses(model, X[n:], y[n:]).mean() < 0.9 * np.log(2.0)
+
+
+def test_few_of_many_features_are_found(tuned):
+    X, y = make_classification(
+        1600, 100, n_informative=5, n_redundant=15, n_clusters_per_class=8, class_sep=1.5, random_state=0
+    )
+    model = quietly(GPClassifier(random_state=0, n_neighbors=0), X[:600], y[:600])
+    tuned(many_features=101)
+    other = quietly(GPClassifier(random_state=0, n_neighbors=0), X[:600], y[:600])
+    assert "features that trees split by" in model.summary()
+    gains = losses(other, X[600:], y[600:]) - losses(model, X[600:], y[600:])
+    assert np.mean(gains) > 3.0 * np.std(gains) / np.sqrt(len(gains))
+
+
+@pytest.mark.parametrize("n_rows", [60, 200])
+def test_copies_among_rows_of_many_features(n_rows):
+    """All distinct rows are inducing points of 60 rows, and of a full process."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 2, (n_rows, 40)).astype(float)
+    some = rng.integers(0, n_rows, n_rows)
+    for params in ({}, {"inducing_points": "all"}):
+        model = quietly(GPClassifier(n_neighbors=0, **params), rows[some], rows[some, 0] > rng.random(n_rows) - 0.5)
+        assert np.all(np.isfinite(model.predict_log_proba(rows)))
 
 
 def test_active_learning_from_ten_rows_finds_what_random_rows_do():

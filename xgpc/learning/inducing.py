@@ -86,17 +86,22 @@ def inducing_points(
         size = max(SAMPLE_ROWS, GREEDY_ROWS_PER_POINT * m)
         chosen = rows if n_rows <= size else rows[random_state.choice(n_rows, size, replace=False)]
         return greedy_conditional_variance(spec, chosen, m)
-    # Rows that are nearly equal are merged: the first of each set, with the summed counts.
     standardised = (sample.within_limits - sample.mean) / sample.scale
-    first_rows, place = by_first_row(np.round(standardised, ALIKE), axis=0)
-    centres, counts = standardised[first_rows], np.bincount(place, sample.counts)
+    return centres_of(standardised, sample.counts, m, random_state) * sample.scale + sample.mean
+
+
+def centres_of(rows: np.ndarray, counts: np.ndarray, m: int, random_state: np.random.RandomState) -> np.ndarray:
+    """At most m centres of rows (n, d), by k-means; a row counts ``counts`` (n,) times."""
+    # Rows that are nearly equal are merged: the first of each set, with the summed counts.
+    first_rows, place = by_first_row(np.round(rows, ALIKE), axis=0)
+    centres, counts = rows[first_rows], np.bincount(place, counts)
     if m < len(centres):
         first_centres = centres[_far_apart(centres, counts, m, random_state)]
         means = KMeans(m, init=first_centres, n_init=1, max_iter=KMEANS_ITERATIONS)
         # With several threads the order of the sums, and so the last bits, would vary between runs.
         with OPENMP.limit(limits=1, user_api="openmp"):
             centres = means.fit(centres, sample_weight=counts).cluster_centers_
-    return centres * sample.scale + sample.mean
+    return centres
 
 
 def _far_apart(rows: np.ndarray, counts: np.ndarray, n_centres: int, random_state: np.random.RandomState) -> np.ndarray:

@@ -25,6 +25,7 @@ from .inducing import MAX_INDUCING, MOST_ALL_ROWS, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
 from .left_out import left_out_scores, posterior_of, scores_of_splits
 from .optimizer import Outcome, of_frequencies, profile
+from .relevance import MANY_FEATURES, of_relevant_features
 from .scores import MIN_GAIN, Scores, accept, gain_per_point, rise_by_points
 
 # The first subset has the largest of three numbers of rows: FIRST_ROWS; 1 / FIRST_SHARE of all rows, but at most 1 /
@@ -164,12 +165,19 @@ class Learner:
         return outcome
 
     def best_start(self, start: Candidate) -> Candidate:
-        """The start with the best kernel of those that ``STARTS`` gives, by the bound plus the log prior."""
+        """The start with the best kernel, by the bound plus the log prior: of those that ``STARTS`` gives, and of many
+        features also of those that it gives for the features that matter to trees."""
         prior = start.prior
         part = self.part(min(self.sizes(prior)[0], self._start_rows))
         priors = [prior.rebuilt([other_start(group.spec, pair) for group in prior.groups], prior.Z) for pair in STARTS]
+        if part.source.n_features >= MANY_FEATURES and part.groups is None and len(prior.groups) == 1:
+            relevant = of_relevant_features(part, prior, self.random_state)
+            priors += [relevant.rebuilt([other_start(relevant.spec, pair)], relevant.Z) for pair in STARTS]
         points = [posterior_of(part, start.under(other), NATS_OF_STARTS) for other in priors]
-        return start.at(max(points, key=self.options.value).q, start.site)
+        best = max(range(len(points)), key=lambda i: self.options.value(points[i]))
+        if best >= len(STARTS):
+            self.history.add(decision="Learning starts from short length scales of the features that trees split by.")
+        return start.at(points[best].q, start.site)
 
     def best_candidate(self, start: Candidate) -> Candidate:
         """The best candidate after some learning, by the score of rows: the default kernel or an axis-aligned one, with

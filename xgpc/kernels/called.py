@@ -19,8 +19,8 @@ STEP = 1e-4
 # step, rounding is 4e-10 steps, and below the tolerance, in steps and relative to k(x, x), are kernels with l > .01.
 ROW_STEP, KINK = 1e-5, 1e-6
 STENCIL = ((-2, 1.0 / 12.0), (-1, -2.0 / 3.0), (1, 2.0 / 3.0), (2, -1.0 / 12.0))
-# Covariances k(x, z) and k(z, x) may differ by this, relative to the largest covariance. So may those of a given
-# matrix, which may be float32, and its diagonal may differ from 1 by it.
+# Variances may be below zero by this, relative to the largest one, as after rounding. The covariances of two rows in a
+# given matrix, which may be float32, may differ by it, and its diagonal from 1.
 ROUNDING = 1e-6
 
 

@@ -118,6 +118,9 @@ def test_features_that_are_much_larger_than_others_do_not_hide_them(likelihood, 
         model, other = (fit(given, y, likelihood=likelihood, prior_variance=each) for each in ("auto", 1.0))
         assert model.converged_
         assert model.elbo_ > other.elbo_
+    # A row that hardly counts has the largest feature.
+    rows[0], weight = 1e30, np.where(np.arange(1000), 1.0, 1e-100)
+    assert np.isfinite(fit(rows, y, likelihood=likelihood, sample_weight=weight).elbo_)
 
 
 @pytest.mark.parametrize("density", [0.02, 0.3])

@@ -232,8 +232,9 @@ class BayesianLinearClassifier(LatentClassifier):
         for i in range(0, X.shape[0], BLOCK_ROWS):
             a = X[i : i + BLOCK_ROWS].astype(np.float64) / largest
             squares += shares[i : i + BLOCK_ROWS] @ (a.power(2) if issparse(a) else a**2)
-        # Beside the largest feature, smaller ones are lost in rounding.
-        usual = d * np.quantile(squares[squares > LEAST_VARIATION**2], (0.5, 0.1), method="lower")
+        # Features that are smaller than the largest one by more than this factor are lost in rounding.
+        counted = squares[squares >= LEAST_VARIATION**2 * np.max(squares)]
+        usual = d * np.quantile(counted, (0.5, 0.1), method="lower")
         sums, log_range = [np.sum(squares), *usual], np.log(LATENT_VARIANCE_BOUNDS)
         pairs = zip(sums, (np.inf, *sums), strict=False)
         units = [float(each) * largest**2 for each, larger in pairs if LARGE_FEATURES * each < larger]

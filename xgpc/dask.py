@@ -269,9 +269,9 @@ class DaskGPClassifier(GPClassifier):
                 "of this machine, or give one as client."
             ) from error
         if not isinstance(client, distributed.Client):
-            cure = "such as distributed.Client(address)"
             raise ValueError(
-                f"client must be a distributed.Client, {cure}, or None for the current one; got {client!r}."
+                f"client must be a distributed.Client, or None for the current one; got {client!r}. Client(address) of "
+                "distributed makes one of an address."
             )
         if client.status in ENDED:
             raise ValueError(

@@ -18,15 +18,16 @@ MANY_FEATURES = 32
 EQUAL_SHARE = 0.1
 
 
-def of_relevant_features(fit: Fit, prior: KernelPrior, random_state: np.random.RandomState) -> KernelPrior:
-    """A default kernel with short length scales of the features that trees split the rows by, and points to match.
+def relevant_prior(fit: Fit, prior: KernelPrior, random_state: np.random.RandomState) -> KernelPrior:
+    """``prior`` with short length scales for the features that trees split the rows by, and inducing points to match.
 
-    O(n d log n) for each of the extremely randomised trees (Geurts, Ernst, Wehenkel 2006).
+    O(n d log n) for each of the extremely randomised trees (Geurts, Ernst, Wehenkel, Machine Learning 63, 2006).
     """
     # Few fits need trees, whose import takes 40 ms.
     from sklearn.ensemble import ExtraTreesClassifier
 
     rows, (group,) = dense(fit.source.rows), prior.groups
+    # Thirty trees find what a hundred do on madelon. With leaves of three rows or more they split less by noise.
     trees = ExtraTreesClassifier(30, max_features=None, min_samples_leaf=3, random_state=fit.seed)
     share = trees.fit(rows, fit.hold_out.labels, fit.source.weight).feature_importances_
     # In units of the mean relevance; the mean scaled squared distance of two rows stays the same.

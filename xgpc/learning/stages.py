@@ -25,7 +25,7 @@ from .inducing import MAX_INDUCING, MOST_ALL_ROWS, with_more_points
 from .izmailov_kropotov import alternate, hybrid, joint
 from .left_out import left_out_scores, posterior_of, scores_of_splits
 from .optimizer import Outcome, of_frequencies, profile
-from .relevance import MANY_FEATURES, of_relevant_features
+from .relevance import MANY_FEATURES, relevant_prior
 from .scores import MIN_GAIN, Scores, accept, gain_per_point, rise_by_points
 
 # The first subset has the largest of three numbers of rows: FIRST_ROWS; 1 / FIRST_SHARE of all rows, but at most 1 /
@@ -171,7 +171,7 @@ class Learner:
         part = self.part(min(self.sizes(prior)[0], self._start_rows))
         priors = [prior.rebuilt([other_start(group.spec, pair) for group in prior.groups], prior.Z) for pair in STARTS]
         if part.source.n_features >= MANY_FEATURES and part.groups is None and len(prior.groups) == 1:
-            relevant = of_relevant_features(part, prior, self.random_state)
+            relevant = relevant_prior(part, prior, self.random_state)
             priors += [relevant.rebuilt([other_start(relevant.spec, pair)], relevant.Z) for pair in STARTS]
         points = [posterior_of(part, start.under(other), NATS_OF_STARTS) for other in priors]
         best = max(range(len(points)), key=lambda i: self.options.value(points[i]))
